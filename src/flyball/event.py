@@ -188,6 +188,10 @@ class ToolReported(Event):
     text: str
 
 
+STREAMED: tuple[type[Event], ...] = (Delta, ToolReported)
+"""Events for live sinks only. They are neither kept nor numbered, because a replayed run has none."""
+
+
 @dataclass(slots=True)
 class ToolEnded(Event):
     """A tool call has its outcome."""

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Protocol, Self, TypeVarTuple, cast, overload
 
-from .event import Delta, Event, Header, ToolReported, own_fields
+from .event import Event, Header, own_fields
 
 Sink = Callable[[Event], None]
 """Function that receives events. The recorder calls it for each event, one at a time, on the thread of the run. It must
@@ -30,9 +30,6 @@ class Teller(Protocol):
 _ROW_HEADER_LENGTH = 3
 """Entries before the own fields of an event that is not built yet: its class, time and turn. All rows share one flat
 list, because a tuple per event would be most of what the garbage collector traverses."""
-
-_TRANSIENT = frozenset[Any]({Delta, ToolReported})
-"""Events for live sinks only. They are not kept or numbered, because a replayed run has none."""
 
 
 class Recorder:
@@ -94,9 +91,6 @@ class Recorder:
 
     def emit(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Record an event and pass it to the sinks."""
-        if kind in _TRANSIENT:
-            self._deliver(kind(self.seq, self.at, self.turn, self.header, *fields))
-            return
         rows = self._rows
         self.seq = seq = self.seq + 1
         if self.sinks:
@@ -108,6 +102,10 @@ class Recorder:
             rows += fields
         if seq > self._drop_after_seq:
             self._drop_oldest()
+
+    def stream(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
+        """Pass an event to the sinks only. It is not kept or numbered, because a replayed run has none."""
+        self._deliver(kind(self.seq, self.at, self.turn, self.header, *fields))
 
     def _deliver(self, event: Event) -> None:
         for sink in self.sinks:

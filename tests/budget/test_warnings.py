@@ -48,3 +48,23 @@ def test_an_agent_and_govern_warn_of_the_same_turn() -> None:
         for turn in run:
             turn.settle({"input_tokens": 1, "output_tokens": 1})
     assert warned(result.events) == warned(run.result().events) == [(3, "turns", 3, 4)]
+
+
+def test_every_ceiling_is_warned_of_at_the_first_use_above_seven_tenths() -> None:
+    for ceiling in range(1, 200):
+        budget = Limits(turns=ceiling).open(clock=ManualClock())
+        seen: list[int] = []
+        for used in range(1, ceiling + 1):
+            budget.claim_step()
+            seen += [used for _ in budget.warnings.take(budget, 0.0)]
+        assert seen == [used for used in range(1, ceiling) if used / ceiling > 0.7][:1], ceiling
+
+
+def test_a_limit_that_was_used_up_is_warned_of_after_an_extension() -> None:
+    budget = Limits(turns=3).open(clock=ManualClock())
+    for _ in range(3):
+        budget.claim_step()
+    assert list(budget.warnings.take(budget, 0.0)) == []
+    budget.budgets["turns"].extend(2, by="a test")
+    budget.claim_step()
+    assert list(budget.warnings.take(budget, 0.0)) == [BudgetWarning("turns", 4, 5)]

@@ -21,7 +21,7 @@ def test_events_are_numbered_and_stamped_with_time_and_turn() -> None:
 def test_a_delta_is_passed_on_and_not_kept() -> None:
     seen: list[Event] = []
     recorder = Recorder(HEADER, [seen.append])
-    recorder.emit(Delta, "he")
+    recorder.stream(Delta, "he")
     recorder.emit(TurnEnded)
     assert [event.kind for event in seen] == ["delta", "turn_ended"]
     assert [event.kind for event in recorder.events] == ["turn_ended"]

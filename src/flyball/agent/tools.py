@@ -55,7 +55,7 @@ class AgentTools:
         return self._build_spec(self.toolset)
 
     def _resolve(self, spec: AgentSpec, source_tools: Sequence[Sequence[Tool]]) -> AgentSpec:
-        """Return the spec with the tools of the sources, given one list per source, as far as they are allowed."""
+        """Return the spec with the allowed tools of the sources, given one list per source."""
         owners = dict.fromkeys(self.toolset, "the agent")
         tools = list(self.toolset.values())
         for source, more in zip(self.sources, source_tools, strict=True):

@@ -23,6 +23,7 @@ from .deadline import SYSTEM, Clock, Deadline, create_deadline
 from .price import Price, compute_max_total_cost
 from .registry import UNSET, IterationBudgetRegistry, Resolution, Unset
 from .run_budget import TurnBudget
+from .warnings import UseThresholds, find_thresholds
 
 
 class RunKind(StrEnum):
@@ -192,6 +193,11 @@ class ResolvedLimits:
     reserve: Mapping[str, int]
     default_reserve_s: float
     grace: bool
+    thresholds: UseThresholds = field(init=False, repr=False)
+    """Amounts above which a limit is nearly reached."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "thresholds", find_thresholds(self.budgets))
 
     def ceilings(self) -> dict[str, float | int | None]:
         """Return the resolved ceilings, for `with_ceilings` on resume."""
@@ -256,6 +262,7 @@ class ResolvedLimits:
             reserve=self.reserve if max_amounts is None else self._narrow_reserve(max_amounts),
             tool_seconds=self.limits.tool_seconds,
             counts_tools=len(self.budgets) > len(COUNTED),
+            thresholds=self.thresholds if max_amounts is None else None,
         )
 
     def _create_depth_budget(self, level: int, max_depth: int | None, beside: IterationBudget) -> IterationBudget:

@@ -14,7 +14,7 @@ from .budget import Hold, IterationBudget
 from .budget_set import BudgetSet, build_templates
 from .deadline import SYSTEM, Clock, Deadline
 from .snapshot import BudgetSnapshot
-from .warnings import BudgetWarnings
+from .warnings import BudgetWarnings, UseThresholds, find_nearly_over, find_thresholds
 
 
 class TurnBudget:
@@ -28,7 +28,8 @@ class TurnBudget:
 
     __slots__ = (
         "_deadline", "_postponements", "_refusals", "_reserve", "_until", "budgets", "clock", "context_tokens",
-        "counts_tools", "hard_at", "lock", "moves", "reserve_s", "seconds", "tool_seconds", "warnings", "work_at",
+        "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds", "tool_seconds",
+        "warnings", "work_at",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +44,7 @@ class TurnBudget:
         reserve: Mapping[str, int] | None = None,
         tool_seconds: Mapping[str, float] | None = None,
         counts_tools: bool = True,
+        thresholds: UseThresholds | None = None,
     ) -> None:
         if not isinstance(budgets, BudgetSet):
             budgets = BudgetSet.of(budgets)
@@ -58,15 +60,15 @@ class TurnBudget:
         """Lock of all budgets; hold it to read or change several atomically."""
         self.seconds = seconds
         """Seconds granted to the run; `math.inf` means no limit."""
+        self._postponements: tuple[Postponement, ...] = ()
         self._update_deadlines()
         self.counts_tools = counts_tools
         """True if at least one tool has a budget of its own."""
         self.moves = 0
         """Number of changes to the deadline or reserve; a new number invalidates values derived from them."""
-        self.warnings = BudgetWarnings()
+        self.warnings = BudgetWarnings(find_thresholds(budgets) if thresholds is None else thresholds)
         """Warnings that the run is near a limit."""
         self._refusals: dict[str, Refusal] = {}
-        self._postponements: tuple[Postponement, ...] = ()
         self._reserve: dict[str, Hold] = {}
         for name, amount in reserve.items() if reserve else ():
             if amount:
@@ -164,9 +166,14 @@ class TurnBudget:
         validation.check_text("envelope, reason of a postponement", reason)
         with self.lock:
             self._deadline = self._deadline.postponed(seconds)
+            self._postponements += (Postponement(seconds, reason),)
             self._update_deadlines()
             self.moves += 1
-            self._postponements += (Postponement(seconds, reason),)
+
+    @property
+    def work_seconds(self) -> float:
+        """Seconds for work in all, without the reserve."""
+        return self.seconds + self.postponed_s - self.reserve_s
 
     @property
     def postponed_s(self) -> float:
@@ -334,6 +341,8 @@ class TurnBudget:
         """Clock time of `hard`, in seconds."""
         self.work_at = self.hard_at - self.reserve_s
         """Clock time of `work`, in seconds."""
+        self.nearly_over_at = find_nearly_over(self.work_at, self.work_seconds)
+        """Clock time after which little time for work is left."""
 
     def _require_budget(self, name: str) -> IterationBudget:
         budget = self.budgets.get(name)

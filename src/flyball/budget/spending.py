@@ -184,13 +184,17 @@ class Spending:
             self._unpriced[self._model] = None
         else:
             self.costs[self._model] += amounts["usd"]
-        for name, amount in amounts.items():
-            for reservations in holds:
-                if reservations and name in reservations:
-                    reservations[name].settle(amount)  # the first hold takes the whole amount; the others are released
-                    amount = 0
-            if amount:
-                self.envelope.budgets[name].increment(amount)
+        self._settle("tokens", holds, amounts["tokens"])
+        self._settle("usd", holds, amounts["usd"])
+
+    def _settle(self, name: str, holds: Sequence[Holds], amount: int) -> None:
+        for reservations in holds:
+            hold = reservations.get(name)
+            if hold is not None:
+                hold.settle(amount)  # the first hold takes the whole amount; the others are released
+                amount = 0
+        if amount:
+            self.envelope.budgets[name].increment(amount)
 
 
 def _affordable_output(price: Price, input_tokens: int, money: int) -> float:

@@ -1,10 +1,13 @@
 """Warnings before a limit is reached, once for each limit."""
 
+# Private counters are read directly, because they are needed in every turn.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .budget import IterationBudget
 
@@ -16,6 +19,9 @@ WARNING_SHARE = 0.7
 _LIMITS = ("turns", "tool_calls", "tokens", "usd")
 """Budgets that end a run."""
 
+UseThresholds = tuple[tuple[str, int], ...]
+"""Name of each watched budget, and the use up to which no warning is due."""
+
 
 class BudgetWarning(NamedTuple):
     """A limit that is nearly reached, in the budget's unit; whole seconds for `seconds`."""
@@ -25,65 +31,56 @@ class BudgetWarning(NamedTuple):
     ceiling: int
 
 
+def find_thresholds(budgets: Mapping[str, IterationBudget], names: Sequence[str] = _LIMITS) -> UseThresholds:
+    """Return the thresholds of those budgets that have a ceiling."""
+    ceilings = [(name, budgets[name].ceiling) for name in names if name in budgets]
+    return tuple([(name, _find_threshold(ceiling)) for name, ceiling in ceilings if ceiling])
+
+
+def _find_threshold(ceiling: int) -> int:
+    threshold = math.ceil(WARNING_SHARE * ceiling)  # 0.7 * 90 is 62.999...
+    return threshold if threshold / ceiling <= WARNING_SHARE else threshold - 1
+
+
 class BudgetWarnings:
     """Limits of one run that were not warned of yet."""
 
-    __slots__ = ("_created", "_moves", "_names", "_time_at", "_watched")
+    __slots__ = ("_thresholds", "_time_is_known")
 
-    def __init__(self) -> None:
-        self._names: Sequence[str] = _LIMITS
-        self._watched: Sequence[tuple[str, IterationBudget, float]] = ()
-        """Budgets in use that have a ceiling, each with the use up to which no warning is due."""
-        self._created = 0
-        """Number of budgets when `_watched` was built. A run creates its budgets when it uses them."""
-        self._time_at = math.inf
-        """Clock time of the warning about seconds. It moves with the deadline."""
-        self._moves: int | None = -1
-        """The deadline's `moves` that it was computed for. None after the warning."""
+    def __init__(self, thresholds: UseThresholds) -> None:
+        self._thresholds = thresholds
+        self._time_is_known = False
+        """True after the warning about seconds."""
 
     def take(self, budget: TurnBudget, now: float) -> Sequence[BudgetWarning]:
         """Return the limits that are nearly reached at this clock time, each once in a run."""
-        if _count_created(budget.budgets) != self._created:
-            self._watch(budget.budgets)
-        for _, counter, enough in self._watched:
-            if counter.used > enough:
-                return self._find(budget, now)
-        if self._moves == budget.moves and now <= self._time_at:
-            return ()
+        if now <= budget.nearly_over_at:
+            budgets = budget.budgets
+            for name, threshold in self._thresholds:
+                counter: Any = budgets[name]  # has a ceiling
+                if threshold < counter._used < counter._ceiling:
+                    break
+            else:
+                return ()
         return self._find(budget, now)
 
-    def _watch(self, budgets: dict[str, IterationBudget]) -> None:
-        self._created = _count_created(budgets)
-        created = [(name, counter) for name in self._names if (counter := _get_created(budgets, name)) is not None]
-        self._watched = [
-            (name, counter, WARNING_SHARE * counter.ceiling - 1) for name, counter in created if counter.ceiling
-        ]
-
     def _find(self, budget: TurnBudget, now: float) -> Sequence[BudgetWarning]:
-        found = [warning for name, counter, _ in self._watched if (warning := _check(name, counter)) is not None]
-        if found:
-            warned = {warning.budget for warning in found}
-            self._names = [name for name in self._names if name not in warned]
-            self._watch(budget.budgets)
-        if self._moves != budget.moves and self._moves is not None:
-            self._moves, total = budget.moves, _compute_seconds(budget)
-            self._time_at = math.inf if total == math.inf else budget.work_at - (1 - WARNING_SHARE) * total
-        if now > self._time_at:
-            self._moves, self._time_at, total = None, math.inf, _compute_seconds(budget)
+        names = [name for name, _ in self._thresholds]
+        found = [warning for name in names if (warning := _check(name, budget.budgets[name])) is not None]
+        warned = {warning.budget for warning in found}
+        self._thresholds = find_thresholds(budget.budgets, [name for name in names if name not in warned])
+        if now > budget.nearly_over_at and not self._time_is_known:
+            self._time_is_known = True
+            total = budget.work_seconds
             found.append(BudgetWarning("seconds", int(total - budget.remaining_s()), int(total)))
         return found
 
 
-_get_created = dict[str, IterationBudget].get
-_count_created = dict[str, IterationBudget].__len__
-
-
 def _check(name: str, counter: IterationBudget) -> BudgetWarning | None:
     used, ceiling = counter.used, counter.ceiling
-    # Not `used > share * ceiling`: 0.7 * 90 is 62.999... A limit that is used up is refused next; no warning helps.
     return BudgetWarning(name, used, ceiling) if ceiling and 1 > used / ceiling > WARNING_SHARE else None
 
 
-def _compute_seconds(budget: TurnBudget) -> float:
-    """Return the seconds for work in all."""
-    return budget.seconds + budget.postponed_s - budget.reserve_s
+def find_nearly_over(work_at: float, work_seconds: float) -> float:
+    """Return the clock time of the warning about seconds. `math.inf` means that there is no deadline."""
+    return math.inf if work_at == math.inf else work_at - (1 - WARNING_SHARE) * work_seconds

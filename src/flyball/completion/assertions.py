@@ -17,7 +17,7 @@ from typing import Any
 
 from .._internal.path import has_equal_value, has_value
 from .._internal.table import TableDocument, TableValue
-from ..errors import ConfigError, suggest_names
+from ..errors import ConfigError, suggest_names, truncate
 from ..progress import Evidence
 
 TABLE = "completion_assertions"
@@ -257,7 +257,7 @@ def check_call_count(
 
 def _format_value(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 120 else f"{text[:119]}…"
+    return truncate(text, 120)
 
 
 _DEFAULTS: Mapping[str, object] = {

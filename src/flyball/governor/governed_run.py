@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from threading import get_ident
 from typing import Any
 
@@ -41,8 +42,8 @@ class GovernedRun:
         self.lock = ending.lock
         header = event.Header(options.run_id, options.session_id, options.clock.wall(), dict(options.metadata))
         self._recorder = Recorder(header, options.sinks, options.events_kept)
-        self._pending_events: list[tuple[Any, tuple[Any, ...]]] = []
-        """Classes and fields of events from other threads."""
+        self._pending_events: list[Callable[[], None]] = []
+        """Functions that record the events from other threads."""
         self._emitted_refusals = 0
         self._thread = get_ident()
         self._started = self.now()
@@ -83,19 +84,19 @@ class GovernedRun:
 
         Sinks run on the loop's thread only, one event at a time, in the order of the events.
         """
+        recorder = self._recorder
+        record = recorder.stream if kind in event.STREAMED else recorder.emit
         if get_ident() != self._thread:
             with self.lock:
                 if self.result is None:
-                    self._pending_events.append((kind, fields))
+                    self._pending_events.append(partial(record, kind, *fields))
             return
-        recorder = self._recorder
         while self._pending_events:
             recorder.at = self.now() - self._started
-            pending_kind, pending_fields = self._pending_events.pop(0)
-            recorder.emit(pending_kind, *pending_fields)
+            self._pending_events.pop(0)()
         if self.result is None:
             recorder.at = self.now() - self._started
-            recorder.emit(kind, *fields)
+            record(kind, *fields)
 
     def tell_refusals(self) -> None:
         """Record the budgets that refused since the last call."""

@@ -10,7 +10,7 @@ from typing import Any
 from .. import event
 from .._internal import validation
 from .._internal.jsonable import to_jsonable
-from ..errors import ConfigError
+from ..errors import ConfigError, truncate
 from ..outcome import BaseOutcome, Denied, Outcome, Reason
 from ..person import About, Question, Verdict
 from ..progress import Halt, Point
@@ -109,7 +109,7 @@ def ask_to_continue(run: RunState) -> Flow[None]:
 def format_arguments(arguments: Mapping[str, Any]) -> str:
     """Return arguments as one line of JSON."""
     text = json.dumps(to_jsonable(arguments), ensure_ascii=False)
-    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
+    return truncate(text, _MAX_CHARACTERS)
 
 
 def _ask_person(run: RunState, question: Question) -> Flow[Verdict]:

@@ -28,7 +28,7 @@ _END_MARGIN_SHARE, _END_MARGIN_S = 0.05, 0.5
 
 
 CARVED_BUDGETS = ("turns", "tokens", "usd")
-"""Budgets of which a child gets a slice."""
+"""Budgets that a child gets a slice of."""
 SHARED_BUDGETS = (*CARVED_BUDGETS, "children")
 """Budgets that children share with their parent."""
 

@@ -6,7 +6,7 @@ between only drivers count. So a replay of the parent decides the same, in whate
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..event import ChildEnded, ChildStarted
@@ -60,11 +60,10 @@ def _reserve_pool(run: RunState, tasks: Sequence[ChildTask]) -> None:
         task.pool = pool
 
 
-def settle_children(run: RunState, tool_calls: Sequence[Prepared], outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
-    """Record the results of child runs, settle their usage, and return the outcomes unchanged."""
-    made = list(outcomes)
+def settle_children(run: RunState, tool_calls: Sequence[Prepared], outcomes: Iterable[Outcome]) -> None:
+    """Record the results of child runs, and settle their usage."""
     shared: list[tuple[ChildTask, Result]] = []
-    for call, outcome in zip(tool_calls, made, strict=True):
+    for call, outcome in zip(tool_calls, outcomes, strict=True):
         run.children = [*run.children, *outcome.children]
         if not call.tasks and outcome.children:  # the tool started them itself, and the driver counted them
             run.budget.budgets["children"].increment(len(outcome.children))
@@ -77,7 +76,6 @@ def settle_children(run: RunState, tool_calls: Sequence[Prepared], outcomes: Ite
                 _settle_reserved(run, task, CARVED_BUDGETS, [result])
     if shared:
         _settle_reserved(run, shared[0][0], SHARED_BUDGETS, [result for _, result in shared])
-    return iter(made)
 
 
 def distinct_tasks(tasks: Sequence[ChildTask]) -> list[ChildTask]:

@@ -23,8 +23,9 @@ _EXECUTED = (Success, Failure, Timeout)
 def check_loop(run: RunState, call: Call, prepared: Prepared | Outcome) -> Denied | None:
     """Deny a call that continues a loop; None if it does not."""
     repetition, turn = run.repetition, run.progress.turn
-    values = None if isinstance(prepared, BaseOutcome) else prepared.ordered_arguments
-    if not repetition.is_looping(repetition.start_call(call, values), turn):
+    canonical = None if isinstance(prepared, BaseOutcome) else prepared.canonical_arguments
+    key = repetition.call_keys[call.id] = build_call_key(call) if canonical is None else (call.name, canonical)
+    if not repetition.loop_keys or not repetition.is_looping(key, turn):
         return None
     repetition.record_denial(turn)
     run.recorder.emit(event.Repeated, call.name, 1, 1, "denied")
@@ -34,15 +35,17 @@ def check_loop(run: RunState, call: Call, prepared: Prepared | Outcome) -> Denie
 
 def answer_duplicate(run: RunState, call: Call, tool: ToolFacts) -> Outcome | None:
     """Return the outcome of a call that is not made because an equal one was; None if it is made."""
-    earlier = _find_earlier_success(run, run.repetition.call_keys[call.id], tool)
-    if earlier is None:
+    policy = tool.duplicates or run.spec.behaviour.duplicates
+    if policy is _ALLOW:
         return None
-    return _build_duplicate_outcome(call, earlier, tool.duplicates or run.spec.behaviour.duplicates)
+    earlier = _find_earlier_success(run, run.repetition.call_keys[call.id], tool)
+    return None if earlier is None else _build_duplicate_outcome(call, earlier, policy)
 
 
 def is_skipped(run: RunState, call: Call, prepared: Prepared) -> bool:
     """Return True if a call would not be made now, so that no person is asked about it."""
-    key = build_call_key(call, prepared.ordered_arguments)
+    canonical = prepared.canonical_arguments
+    key = build_call_key(call) if canonical is None else (call.name, canonical)
     return (
         run.repetition.is_looping(key, run.progress.turn) or _find_earlier_success(run, key, prepared.tool) is not None
     )
@@ -80,7 +83,7 @@ def _build_duplicate_outcome(call: Call, earlier: Success, policy: Duplicates) -
 def record_outcome(run: RunState, call: Call, outcome: Outcome, tool: ToolFacts | None) -> None:
     """Record an outcome, and add a notice if calls repeat or fail in the same way."""
     kind, repetition = type(outcome), run.repetition
-    key = repetition.end_call(call)
+    key = repetition.call_keys.pop(call.id, None) or build_call_key(call)
     if kind is Cancelled:
         return
     if type(outcome) is Denied:

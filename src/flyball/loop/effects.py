@@ -32,6 +32,14 @@ class Effect(Generic[A_co]):
 
     __slots__ = ()
 
+    def describe(self) -> tuple[Any, ...]:
+        """Return the kind of the effect and what is new in it, which is what a fingerprint reads.
+
+        A run that can pause keeps this of each effect, so it must be cheap. The names of the kinds are stored data: a
+        name stays when its class is renamed.
+        """
+        raise TypeError(f"a {type(self).__name__} has no fingerprint")
+
 
 @dataclass(slots=True)
 class Ask(Effect[Reply | ModelFailure]):
@@ -39,6 +47,11 @@ class Ask(Effect[Reply | ModelFailure]):
 
     request: Request
     deadline: float
+
+    def describe(self) -> tuple[Any, ...]:
+        """Return the purpose, the number of messages and the notices. The messages were new when they were appended."""
+        request = self.request
+        return "Ask", request.purpose, len(request.messages), request.notices
 
 
 class Doable(Protocol):
@@ -57,12 +70,21 @@ class Act(Effect[Sequence[Outcome]]):
     acts: Sequence[Doable]
     deadline: float
 
+    def describe(self) -> tuple[Any, ...]:
+        """Return the calls."""
+        return ("Act", *[act.call for act in self.acts])
+
 
 @dataclass(slots=True)
 class Append(Effect[None]):
     """Save messages in the transcript."""
 
     messages: Sequence[Message]
+
+    def describe(self) -> tuple[Any, ...]:
+        """Return the messages."""
+        rows = [(message.n, message.type, message.role, message.content, message.payload) for message in self.messages]
+        return "Append", *rows
 
 
 @dataclass(slots=True)
@@ -79,6 +101,11 @@ class Grant(Effect[Refusal | None]):
     refund: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     """Amounts to refund, by reason."""
 
+    def describe(self) -> tuple[Any, ...]:
+        """Return the names of the budgets. Their amounts may differ in a replay."""
+        reasons = {reason: sorted(amounts) for reason, amounts in self.refund.items()}
+        return "Grant", sorted(self.claim), self.settle is not None, reasons
+
 
 @dataclass(slots=True)
 class Decide(Effect[Verdict]):
@@ -86,12 +113,20 @@ class Decide(Effect[Verdict]):
 
     question: Question
 
+    def describe(self) -> tuple[Any, ...]:
+        """Return the question."""
+        return "Decide", self.question.id, self.question.text
+
 
 @dataclass(slots=True)
 class Wait(Effect[None]):
     """Let time pass."""
 
     until: float
+
+    def describe(self) -> tuple[Any, ...]:
+        """Return the kind only: the time differs in a replay."""
+        return ("Wait",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +224,7 @@ class Fingerprint:
 
     def next(self, effect: Effect[Any]) -> int:
         """Return the value with one more effect, without adding it."""
-        return self._compute(describe_effect(effect))
+        return self._compute(effect.describe())
 
     def _compute(self, description: tuple[Any, ...]) -> int:
         kind, *data = description
@@ -197,30 +232,3 @@ class Fingerprint:
             data = [(call.id, call.name, call.arguments) for call in data]
         text = json.dumps([kind, None if kind == "Wait" else data], sort_keys=True, default=str)
         return zlib.crc32(text.encode("utf-8", "replace"), self.value)
-
-
-def describe_effect(effect: Effect[Any]) -> tuple[Any, ...]:
-    """Return the kind of an effect and what is new in it, which is what a fingerprint reads.
-
-    The messages of a request were new when they were appended. A run that can pause keeps this of each effect, so it
-    must be cheap. The names of the kinds are stored data: a name stays when its class is renamed.
-    """
-    if type(effect) is Ask:  # the frequent kinds first, and without `match`, which is slower
-        request = effect.request
-        return "Ask", request.purpose, len(request.messages), request.notices
-    if type(effect) is Act:
-        acts = effect.acts
-        return ("Act", acts[0].call) if len(acts) == 1 else ("Act", *[act.call for act in acts])
-    match effect:
-        case Append(messages):
-            rows = [(message.n, message.type, message.role, message.content, message.payload) for message in messages]
-            return "Append", *rows
-        case Grant(take, settle, refund):
-            reasons = {reason: sorted(amounts) for reason, amounts in refund.items()}
-            return "Grant", sorted(take), settle is not None, reasons
-        case Decide(question):
-            return "Decide", question.id, question.text
-        case Wait():
-            return ("Wait",)
-        case _:
-            raise TypeError(f"a {type(effect).__name__} has no fingerprint")

@@ -1,4 +1,4 @@
-"""What the calls of a run prove, for completion policies and tool rules."""
+"""Evidence from the calls of a run, for completion policies and tool rules."""
 
 from __future__ import annotations
 

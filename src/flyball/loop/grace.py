@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import event
+from .._internal.text import pluralize
 from ..outcome import Reason
 from ..progress import Progress
 from ..request import (
@@ -34,7 +35,7 @@ def build_report(progress: Progress, turns: int, warning: str | None) -> str:
     done = _format_counts(progress.successes)
     failed = _format_counts(progress.failures)
     parts = [warning or "The run was stopped before it was finished."]
-    parts.append(f"It took {_pluralize(turns, 'turn')} and {_pluralize(progress.requests, 'request')} to the model.")
+    parts.append(f"It took {pluralize(turns, 'turn')} and {pluralize(progress.requests, 'request')} to the model.")
     parts.append(f"Calls that succeeded: {done or 'none'}.")
     parts.append(f"Calls that did not succeed: {failed or 'none'}.")
     text = " ".join(parts)
@@ -44,10 +45,6 @@ def build_report(progress: Progress, turns: int, warning: str | None) -> str:
     if progress.text:
         text += f"\nThe model last said: {progress.text}"
     return text + "\nThe model wrote no report; this one is made from the record of the run."
-
-
-def _pluralize(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _format_counts(counts: dict[str, int]) -> str:

@@ -12,8 +12,8 @@ from ..request import (
     Finish,
     Reply,
     estimate_bytes,
-    estimate_call_tokens,
     estimate_content_tokens,
+    estimate_message_tokens,
     estimate_tokens,
 )
 from .clock import LoopClock
@@ -74,16 +74,50 @@ class MessageLog:
         """Build a message of the user for the next place, or `offset` places later, without adding it."""
         return Message(self._run_id, self.next_n + offset, self._clock.wall(), _TEXT, Role.USER, text)
 
-    def add(
+    def add_user_text(self, text: str) -> None:
+        """Add a message that the model reads as the user's."""
+        self._add(_TEXT, Role.USER, text)
+        self._count(estimate_content_tokens(text, None))
+
+    def add_reply(self, reply: Reply) -> Sequence[Call]:
+        """Add what the model said, and return its calls with unique ids."""
+        text, parts, usage, first, size = reply.text, reply.parts, reply.usage, len(self.history), len(reply.text)
+        calls = self._assign_ids(reply.calls) if reply.calls else ()
+        group = self.next_n if len(calls) + len(parts) + bool(text) > 1 else None
+        for part in parts:
+            self._add(MessageType.MULTIMODAL_PART, _ASSISTANT, "", dict(part), group)
+            size += len(str(part))
+        if text:
+            self._add(_TEXT, _ASSISTANT, text, None, group)
+        for call in calls:
+            arguments = call.arguments
+            payload = {"call_id": call.id, "name": call.name, "arguments": arguments}
+            self._add(_CALL, _ASSISTANT, "", payload, group)
+            size += len(arguments if isinstance(arguments, str) else str(arguments))
+        if usage is not None and usage.input and usage.output:  # a fact is better than an estimate
+            overhead = MESSAGE_OVERHEAD_TOKENS * (len(self.history) - first)
+            self.input_tokens += usage.output + overhead
+            self.request_bytes += size + estimate_bytes(overhead)
+        else:
+            self._count(sum(map(estimate_message_tokens, self.history[first:])))
+        self.finish = reply.finish
+        return calls
+
+    def add_result(self, call_id: str, tool: str, text: str, is_error: bool, group: int | None) -> None:
+        """Add the result of a call."""
+        self._add(_RESULT, _TOOL, text, {"call_id": call_id, "name": tool, "is_error": is_error}, group)
+        tokens = estimate_tokens(text) + MESSAGE_OVERHEAD_TOKENS
+        self.input_tokens += tokens
+        self.request_bytes += 3 * tokens // 2
+
+    def _add(
         self,
         kind: MessageType,
         role: Role,
         content: str,
         payload: dict[str, Any] | None = None,
         group: int | None = None,
-        tokens: int | None = None,
     ) -> None:
-        """Add a message. `tokens` is an upper bound of its tokens; None means that it is estimated here."""
         history, clock = self.history, self._clock
         n, at = len(history) + self._number_offset, clock.started_at + clock.at
         message = Message(self._run_id, n, at, kind, role, content, payload, None, group)
@@ -91,39 +125,11 @@ class MessageLog:
         shown = self.view.messages
         if shown is not history:
             shown.append(message)
-        if tokens is None:
-            tokens = estimate_content_tokens(content, payload)
+
+    def _count(self, tokens: int) -> None:
+        """Add to the estimates of the next request."""
         self.input_tokens += tokens
-        self.request_bytes += 3 * tokens // 2
-
-    def add_user_text(self, text: str) -> None:
-        """Add a message that the model reads as the user's."""
-        self.add(_TEXT, Role.USER, text)
-
-    def add_reply(self, reply: Reply) -> Sequence[Call]:
-        """Add what the model said, and return its calls with unique ids."""
-        before, first = self.input_tokens, len(self.history)
-        calls = self._assign_ids(reply.calls) if reply.calls else ()
-        alone = len(calls) == 1 and not reply.text and not reply.parts
-        group = None if alone or len(calls) + len(reply.parts) + bool(reply.text) < 2 else self.next_n
-        for part in reply.parts:
-            self.add(MessageType.MULTIMODAL_PART, _ASSISTANT, "", dict(part), group)
-        if reply.text:
-            self.add(_TEXT, _ASSISTANT, reply.text, None, group)
-        for call in calls:
-            name, arguments = call.name, call.arguments
-            payload = {"call_id": call.id, "name": name, "arguments": arguments}
-            tokens = estimate_call_tokens(name, arguments) + MESSAGE_OVERHEAD_TOKENS + 1
-            self.add(_CALL, _ASSISTANT, "", payload, group, tokens)
-        if reply.usage is not None and reply.usage.input and reply.usage.output:  # a fact replaces the estimate
-            self.input_tokens = before + reply.usage.output + MESSAGE_OVERHEAD_TOKENS * (len(self.history) - first)
-        self.finish = reply.finish
-        return calls
-
-    def add_result(self, call_id: str, tool: str, text: str, is_error: bool, group: int | None) -> None:
-        """Add the result of a call."""
-        payload = {"call_id": call_id, "name": tool, "is_error": is_error}
-        self.add(_RESULT, _TOOL, text, payload, group, estimate_tokens(text) + MESSAGE_OVERHEAD_TOKENS)
+        self.request_bytes += estimate_bytes(tokens)
 
     def add_grace_request(self, message: Message) -> None:
         """Add the request for a report to the history. Later requests do not show it if they are shortened."""

@@ -7,9 +7,9 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from .. import event
 from ..budget.spending import Holds
 from ..budget.usage import Usage
+from ..event import ModelReplied, ModelRequested, Retried
 from ..progress import Notice
 from ..request import (
     FailureKind,
@@ -50,6 +50,8 @@ def ask_model(run: RunState) -> Flow[Reply | End | ContinueReason]:
             if end is not None:
                 return end
             request, tokens = _build_request(run)
+            if tokens > run.model.max_input_tokens:
+                return _refuse_turn(run, "context_tokens")
         holds = _reserve_request(run, request, tokens)
         if run.shared is not None and not isinstance(holds, End):
             holds = yield from _claim_shared(run, run.shared, holds)
@@ -61,7 +63,7 @@ def ask_model(run: RunState) -> Flow[Reply | End | ContinueReason]:
                 return answer
             was_empty = True
             run.hooks.repeat_notices()
-            run.recorder.emit(event.Retried, attempt, 0.0, "the reply was empty")
+            run.recorder.emit(Retried, attempt, 0.0, "the reply was empty")
         else:
             end = yield from _handle_failure(run, answer, attempt)
             if end is not None:
@@ -81,7 +83,7 @@ def send_request(
     progress.input_tokens = tokens
     more = tokens - messages.input_tokens
     run.recorder.emit(
-        event.ModelRequested,
+        ModelRequested,
         purpose,
         model.name,
         model.provider,
@@ -100,14 +102,16 @@ def send_request(
         run.spending.settle_estimate((holds,), tokens)
         _emit_reply(run, purpose, _CLOSED_FAILURE, True)
         raise
-    amounts, is_estimate = _settle_usage(run, request, tokens, holds, answer)
-    if isinstance(answer, Reply):
-        if request.notices:
-            run.hooks.mark_delivered()
-        usage = answer.usage
-        if usage is not None and usage.input and purpose is _TURN:
+    usage = answer.usage if isinstance(answer, Reply) else None
+    if usage is None:
+        amounts = _settle_unreported(run, request, tokens, holds, answer)
+    else:
+        amounts = run.spending.settle((holds,), usage)
+        if usage.input and purpose is _TURN:
             messages.input_tokens = usage.input
-    _emit_reply(run, purpose, answer, is_estimate)
+    if request.notices and isinstance(answer, Reply):
+        run.hooks.mark_delivered()
+    _emit_reply(run, purpose, answer, usage is None and amounts is not NOTHING_USED)
     if run.shared is not None:
         run.shared.settle(amounts)
     return answer
@@ -121,32 +125,30 @@ def prepare_request(run: RunState, request: Request, notices: tuple[Notice, ...]
 
 
 def _emit_reply(run: RunState, purpose: Purpose, answer: Reply | ModelFailure, is_estimate: bool) -> None:
-    kind, emit = event.ModelReplied, run.recorder.emit
+    emit = run.recorder.emit
     if isinstance(answer, ModelFailure):
-        emit(kind, purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0, is_estimate)
+        emit(ModelReplied, purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0, is_estimate)
         return
     used, calls, finish = answer.usage or _NO_USAGE, len(answer.calls), answer.finish
-    emit(kind, purpose, finish, used.input, used.output, calls, None, None, used.cached, used.reasoning, is_estimate)
+    cached, reasoning = used.cached, used.reasoning
+    emit(ModelReplied, purpose, finish, used.input, used.output, calls, None, None, cached, reasoning, is_estimate)
 
 
-def _settle_usage(
+def _settle_unreported(
     run: RunState, request: Request, tokens: int, holds: Holds, answer: Reply | ModelFailure
-) -> tuple[dict[str, int], bool]:
-    """Settle what a request used. Return the amounts, and whether they are an estimate.
+) -> dict[str, int]:
+    """Settle a request without a reported usage, and return the amounts.
 
-    A request that failed before the provider began has used nothing. Without a reported usage, the reservation counts,
-    or what was sent and received if nothing was reserved.
+    It has used nothing if it failed before the provider began. Otherwise the reservation counts, or what was sent and
+    received if nothing was reserved.
     """
-    if isinstance(answer, Reply):
-        if answer.usage is not None:
-            return run.spending.settle((holds,), answer.usage), False
-    elif not answer.began:
+    if isinstance(answer, ModelFailure) and not answer.began:
         release_holds(holds)
-        return NOTHING_USED, False
+        return NOTHING_USED
     received = estimate_reply_tokens(answer) if isinstance(answer, Reply) else 0
     if request.max_output_tokens is not None:
         received = min(received, request.max_output_tokens)
-    return run.spending.settle_estimate((holds,), tokens, received), True
+    return run.spending.settle_estimate((holds,), tokens, received)
 
 
 def _build_request(run: RunState) -> tuple[Request, int]:
@@ -176,8 +178,6 @@ def _shorten_request(run: RunState, tokens: int) -> Flow[End | None]:
 
 def _reserve_request(run: RunState, request: Request, tokens: int) -> Holds | End:
     """Reserve the worst case of a request. If that is refused, refund the turn and return the end."""
-    if tokens > run.model.max_input_tokens:
-        return _refuse_turn(run, "context_tokens")
     spending = run.spending
     if not spending.is_limited and run.shared is None:
         request.max_output_tokens = run.spec.model.max_output_tokens
@@ -231,7 +231,7 @@ def _handle_failure(run: RunState, failure: ModelFailure, attempt: int) -> Flow[
     if failure.kind is FailureKind.CONTEXT:
         return (yield from _handle_context_overflow(run, error))
     if failure.kind is FailureKind.INTERRUPTED:  # not the model's fault, so it takes no retry
-        run.recorder.emit(event.Retried, attempt, 0.0, failure.message)
+        run.recorder.emit(Retried, attempt, 0.0, failure.message)
         return None
     if failure.kind is FailureKind.FINAL or not run.budget.claim(retries=1):
         emit_refusals(run)
@@ -240,7 +240,7 @@ def _handle_failure(run: RunState, failure: ModelFailure, attempt: int) -> Flow[
     wait_s = _compute_backoff_s(run, failure, attempt)
     if run.clock.at + wait_s >= run.budget.work_at:
         return replace(_refuse_turn(run, "seconds"), error=error)
-    run.recorder.emit(event.Retried, attempt, wait_s, failure.message)
+    run.recorder.emit(Retried, attempt, wait_s, failure.message)
     yield from run.perform(Wait(run.clock.at + wait_s))
     return None
 

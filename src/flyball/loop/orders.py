@@ -20,15 +20,15 @@ def call_hooks(run: RunState, point: Point, about: object = None) -> Veto | None
     call, it did.
     """
     veto, hooks, progress = None, run.hooks, run.progress
-    rules = hooks.rules
-    asks_rules = rules is not None and point in hooks.rule_points and not rules.can_skip(point, progress, about)
-    for hook in hooks.all if asks_rules else hooks.own:
+    for hook in hooks.all if point in hooks.rule_points else hooks.own:
         try:
-            for order in hook(point, progress, about) or ():
-                if type(order) is Veto:
-                    veto = veto or order
-                else:
-                    apply_order(order, RunTarget(run), point)
+            orders = hook(point, progress, about)
+            if orders:
+                for order in orders:
+                    if type(order) is Veto:
+                        veto = veto or order
+                    else:
+                        apply_order(order, RunTarget(run), point)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:

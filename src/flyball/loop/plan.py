@@ -70,8 +70,8 @@ class Prepared(Protocol):
         ...
 
     @property
-    def ordered_arguments(self) -> dict[str, Any] | None:
-        """Arguments in the order of the parameters. None if the tool's schema has no order."""
+    def canonical_arguments(self) -> bytes | None:
+        """Text that is equal for equal arguments. None if it must be computed from what the model wrote."""
         ...
 
     @property

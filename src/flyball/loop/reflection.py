@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .. import event
 from ..budget.spending import Holds
+from ..errors import truncate
 from ..outcome import Failure, Timeout
 from ..progress import Notice
 from ..request import FailureKind, Finish, ModelFailure, Purpose, Request, estimate_message_tokens, estimate_tokens
@@ -42,7 +43,7 @@ def reflect(run: RunState, reflection: Reflection) -> Flow[None]:
     if run.signals.is_cancelled:
         return
     if isinstance(review, str):
-        shown = review if len(review) <= _MAX_GUIDANCE_CHARACTERS else f"{review[:_MAX_GUIDANCE_CHARACTERS]}…"
+        shown = truncate(review, _MAX_GUIDANCE_CHARACTERS)
         notice = Notice(f"Your review of the work so far: {shown}", by="reflection", category="reflection")
         run.hooks.notices.add(notice)
     text = review if isinstance(review, str) else f"(No reflection: {review.reason})"

@@ -8,7 +8,6 @@ change counts as progress.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,25 +19,19 @@ _COMPARED_CHARACTERS = 8_000
 """Characters of an excerpt that are compared; the rest names its artifact, which differs in each call."""
 _decode_json = json.JSONDecoder().raw_decode  # takes a third of the time of json.loads
 
-_PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
-
-Key = tuple[str, str]
+Key = tuple[str, str | bytes]
 """Name of a tool, and its arguments in canonical form."""
 _NONE: frozenset[Key] = frozenset()
 RecordedCall = tuple[Key, Outcome | None]
 """Key of a call, and its outcome. None for a poll, which is never the same."""
 
 
-def build_call_key(call: Call, values: Mapping[str, object] | None = None) -> Key:
+def build_call_key(call: Call) -> Key:
     """Return a key that is equal for calls that differ only in the order of keys; 1 and 1.0 differ.
-
-    `values` are the parsed arguments in a fixed order. If they are plain, nothing is parsed again.
 
     >>> build_call_key(Call("1", "add", '{"b": 1.0, "a": 1}'))
     ('add', "(('a', 1), ('b', 1.0))")
     """
-    if values is not None and _PLAIN_TYPES.issuperset(map(type, values.values())):
-        return call.name, repr(values)
     arguments = call.arguments
     try:
         if isinstance(arguments, str) and arguments.find("{", 1) < 0:  # it contains no nested table to sort
@@ -80,7 +73,6 @@ class Repetition:
     __slots__ = (
         "_failure_counts",
         "_first_denied_turn",
-        "_loop_keys",
         "_notice_turn",
         "_recent",
         "_seen_keys",
@@ -88,6 +80,7 @@ class Repetition:
         "_thresholds",
         "_write_keys",
         "call_keys",
+        "loop_keys",
         "stalled",
     )  # fmt: skip
 
@@ -100,7 +93,7 @@ class Repetition:
         self._seen_keys: set[Key] = set()
         self._recent: list[RecordedCall] = []
         """The newest calls, oldest first."""
-        self._loop_keys = _NONE
+        self.loop_keys = _NONE
         """Calls of the loop that the model has a notice of."""
         self._notice_turn = 0
         """Turn in which that notice was added."""
@@ -110,15 +103,6 @@ class Repetition:
         """True if the model repeats itself after a notice and a denial."""
         self.call_keys: dict[str, Key] = {}
         """Keys of the calls in progress, by call id."""
-
-    def start_call(self, call: Call, values: Mapping[str, object] | None) -> Key:
-        """Compute the key of a call that is about to be made."""
-        key = self.call_keys[call.id] = build_call_key(call, values)
-        return key
-
-    def end_call(self, call: Call) -> Key:
-        """Return the key of a call that has ended."""
-        return self.call_keys.pop(call.id, None) or build_call_key(call)
 
     def find_success(self, key: Key) -> Success | None:
         """Return the success of an equal call, if nothing has changed since."""
@@ -141,7 +125,7 @@ class Repetition:
 
     def is_looping(self, key: Key, turn: int) -> bool:
         """Return True if a call continues a loop in a turn after the model's notice of it."""
-        return key in self._loop_keys and turn > self._notice_turn
+        return key in self.loop_keys and turn > self._notice_turn
 
     def record_denial(self, turn: int) -> None:
         """Record that a call of the loop is denied. A second denial in a later turn means that the model is stalled."""
@@ -158,14 +142,14 @@ class Repetition:
             self._successes[key] = outcome
         elif writes:
             self.forget_reads()
-        if self._loop_keys and key not in self._loop_keys:
+        if self.loop_keys and key not in self.loop_keys:
             self._clear_loop()
         ring = self._recent
         ring.append((key, None if polls else outcome))
         if len(ring) > 2 * WINDOW_SIZE:
             del ring[:-WINDOW_SIZE]
         if key in self._seen_keys:
-            return None if self._loop_keys else self._find_loop(turn)
+            return None if self.loop_keys else self._find_loop(turn)
         self._seen_keys.add(key)
         return None
 
@@ -175,7 +159,7 @@ class Repetition:
         return times == self._thresholds.failures
 
     def _clear_loop(self) -> None:
-        self._loop_keys, self._first_denied_turn, self.stalled = _NONE, None, False
+        self.loop_keys, self._first_denied_turn, self.stalled = _NONE, None, False
 
     def _find_loop(self, turn: int) -> Loop | None:
         """Return the shortest loop that the newest call completes."""
@@ -186,7 +170,7 @@ class Repetition:
                 continue
             newest = self._recent[-period:]
             if period == 1 or not all(_is_same_call(one, newest[0]) for one in newest):
-                self._loop_keys, self._notice_turn = frozenset(key for key, _ in newest), turn
+                self.loop_keys, self._notice_turn = frozenset(key for key, _ in newest), turn
                 return Loop(tuple(tool for (tool, _), _ in newest), times)
         return None
 

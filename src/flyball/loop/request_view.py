@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from ..errors import truncate
 from ..message import Message, MessageType, Role, belong_together
 from ..outcome import Outcome
 from ..request import estimate_message_tokens, estimate_tokens
@@ -233,7 +234,7 @@ _CALLS_HEADER = "(Earlier messages are left out. {} calls were made:)"
 def format_outcome(outcome: Outcome) -> str:
     """Return a call in one line: the tool, its outcome, and the start of its result."""
     text = " ".join(outcome.text[: _MAX_LINE_CHARACTERS * 2].split())
-    shown = text if len(text) <= _MAX_LINE_CHARACTERS else f"{text[:_MAX_LINE_CHARACTERS]}…"
+    shown = truncate(text, _MAX_LINE_CHARACTERS)
     return f"- {outcome.tool}: {outcome.status.value.replace('_', ' ')}: {shown}"
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from .. import event
-from ..event import Refunded, ToolStarted
+from ..event import Refunded, ToolEnded, ToolStarted
 from ..outcome import BaseOutcome, Cancelled, Denied, Outcome, Reason, Status, Success, Timeout
 from ..progress import Point, apply_changes
 from ..request import Call, Finish
@@ -15,6 +14,7 @@ from .effects import Act, Flow
 from .orders import call_hooks, emit_refusals
 from .plan import Prepared
 from .state import RunState, SharedBudget
+from .stopping import is_over
 
 _CALLED, _TOOL_ENDED, _DONE = Point.TOOL_CALLED, Point.TOOL_ENDED, Status.DONE  # globals are faster than enum members
 
@@ -23,59 +23,46 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     """Make the calls of a turn: group after group, those of a group in parallel."""
     outcomes: list[Outcome] = []
     run.progress.outcomes = outcomes
-    group_n = run.messages.next_n if len(calls) > 1 else None
+    shared, group_n = run.shared, run.messages.next_n if len(calls) > 1 else None
     for group in run.admission.group_calls(calls):
-        prepared = (
-            _prepare_group(run, group) if run.shared is None else (yield from _claim_group(run, run.shared, group))
-        )
-        ready: list[Prepared] = []
-        for call in prepared:
-            if not isinstance(call, BaseOutcome):
-                ready.append(call)
-                run.recorder.emit(ToolStarted, call.call.id, call.call.name, call.redacted_arguments)
-        if run.spec.tools.may_delegate:
-            children.start_children(run, ready)
-        effect = Act(ready, run.budget.work_at)
-        made = iter(run.receive(effect, (yield effect)) if ready else ())
-        if run.spec.tools.may_delegate:
-            made = children.settle_children(run, ready, made)
-        _record_group(run, group, prepared, made, outcomes, group_n)
-        if len(ready) < len(prepared):
+        prepared: list[Prepared | Outcome] = []
+        for call in group:
+            ready = _prepare_call(run, call)
+            if not isinstance(ready, BaseOutcome):
+                ready = (
+                    run.admission.claim(ready) or ready if shared is None else (yield from _claim(run, shared, ready))
+                )
+            if run.evidence is not None and isinstance(ready, BaseOutcome):
+                run.evidence.withdraw(ready)
+            prepared.append(ready)
+        if shared is not None:
+            _withdraw_if_late(run, shared, prepared)
+        started = _start_calls(run, prepared)
+        made: Sequence[Outcome] = ()
+        if started:
+            effect = Act(started, run.budget.work_at)
+            made = run.receive(effect, (yield effect))
+            if run.spec.tools.may_delegate:
+                children.settle_children(run, started, made)
+        _record_group(run, group, prepared, iter(made), outcomes, group_n)
+        if len(started) < len(prepared):
             emit_refusals(run)
     return outcomes
 
 
-def _prepare_group(run: RunState, group: Sequence[Call]) -> list[Prepared | Outcome]:
-    """Prepare the calls of a group, and claim what they take."""
-    prepared: list[Prepared | Outcome] = []
-    for call in group:
-        ready = _prepare_call(run, call)
+def _start_calls(run: RunState, prepared: Sequence[Prepared | Outcome]) -> list[Prepared]:
+    """Record that calls start, and return those that are made."""
+    started: list[Prepared] = []
+    for ready in prepared:
         if not isinstance(ready, BaseOutcome):
-            ready = run.admission.claim(ready) or ready
-        if run.evidence is not None and isinstance(ready, BaseOutcome):
-            run.evidence.withdraw(ready)
-        prepared.append(ready)
-    return prepared
+            started.append(ready)
+            run.recorder.emit(ToolStarted, ready.call.id, ready.call.name, ready.redacted_arguments)
+    if run.spec.tools.may_delegate:
+        children.start_children(run, started)
+    return started
 
 
-def _claim_group(run: RunState, shared: SharedBudget, group: Sequence[Call]) -> Flow[list[Prepared | Outcome]]:
-    """Prepare the calls of a group, and claim what they take here and in the shared budgets.
-
-    If the run is cancelled, or its time ends, while it waits for a grant, none is made.
-    """
-    prepared: list[Prepared | Outcome] = []
-    for call in group:
-        ready = _prepare_call(run, call)
-        if not isinstance(ready, BaseOutcome):
-            ready = yield from _claim_call(run, shared, ready)
-        if run.evidence is not None and isinstance(ready, BaseOutcome):
-            run.evidence.withdraw(ready)
-        prepared.append(ready)
-    build_outcome = _check_too_late(run)
-    return prepared if build_outcome is None else [_withdraw(run, shared, ready, build_outcome) for ready in prepared]
-
-
-def _claim_call(run: RunState, shared: SharedBudget, prepared: Prepared) -> Flow[Prepared | Outcome]:
+def _claim(run: RunState, shared: SharedBudget, prepared: Prepared) -> Flow[Prepared | Outcome]:
     """Claim a call in the run's own and in the shared budgets.
 
     The own ones are checked first: claiming there and refunding would use up the limit of refunds.
@@ -89,36 +76,32 @@ def _claim_call(run: RunState, shared: SharedBudget, prepared: Prepared) -> Flow
     return run.admission.claim(prepared) or prepared
 
 
-def _check_too_late(run: RunState) -> Callable[[Call], Outcome] | None:
+def _withdraw_if_late(run: RunState, shared: SharedBudget, prepared: list[Prepared | Outcome]) -> None:
+    """Withdraw all calls if the run was cancelled, or its time ended, while it waited for a grant."""
+    if not is_over(run):
+        return
+    for place, ready in enumerate(prepared):
+        if isinstance(ready, BaseOutcome):
+            continue
+        for budget in run.admission.refund(ready, "call_never_made"):
+            run.recorder.emit(Refunded, budget, 1, "call_never_made")
+        shared.refund("call_never_made", ready.counts)
+        prepared[place] = _build_too_late(run, ready.call)
+
+
+def _build_too_late(run: RunState, call: Call) -> Outcome:
+    """Return the outcome of a call that is not made because the run is cancelled, or its time is over."""
     if run.signals.is_cancelled:
-        return lambda call: Cancelled(call_id=call.id, tool=call.name)
-    if run.signals.time_up or run.budget.is_expired():
-        run.budget.refuse("seconds")
-        return lambda call: _build_denied(call, Reason.DEADLINE, "the time of the run is up")
-    return None
-
-
-def _withdraw(
-    run: RunState, shared: SharedBudget, prepared: Prepared | Outcome, build_outcome: Callable[[Call], Outcome]
-) -> Outcome:
-    """Refund a call that was claimed and is not made."""
-    if isinstance(prepared, BaseOutcome):
-        return prepared
-    for budget in run.admission.refund(prepared, "call_never_made"):
-        run.recorder.emit(Refunded, budget, 1, "call_never_made")
-    shared.refund("call_never_made", prepared.counts)
-    return build_outcome(prepared.call)
+        return Cancelled(call_id=call.id, tool=call.name)
+    run.budget.refuse("seconds")
+    return _build_denied(call, Reason.DEADLINE, "the time of the run is up")
 
 
 def _prepare_call(run: RunState, call: Call) -> Prepared | Outcome:
     """Decide about a call without any effect. It is not claimed yet."""
     signals, spec = run.signals, run.spec
-    if signals.has_stop:
-        if signals.is_cancelled:
-            return Cancelled(call_id=call.id, tool=call.name)
-        if signals.time_up:
-            run.budget.refuse("seconds")
-            return _build_denied(call, Reason.DEADLINE, "the time of the run is up")
+    if signals.has_stop and (signals.is_cancelled or signals.time_up):
+        return _build_too_late(run, call)
     prepared = run.admission.read(call)
     loops = duplicates.check_loop(run, call, prepared)
     if loops is not None or isinstance(prepared, BaseOutcome):
@@ -131,23 +114,13 @@ def _prepare_call(run: RunState, call: Call) -> Prepared | Outcome:
         if unapproved is not None:
             return unapproved
         prepared.answer = run.approvals.verdicts[call.id].text
-    return _find_veto(run, call, prepared) or prepared
-
-
-def _find_veto(run: RunState, call: Call, prepared: Prepared) -> Denied | None:
-    """Ask hooks, rules and tool rules whether a call may be made."""
-    if run.hooks.all:
-        veto = call_hooks(run, _CALLED, call)
-        if veto is not None:
-            return _build_denied(call, Reason.RULE, veto.message)
-        halt = run.signals.halt
-        if halt is not None:
-            return _build_denied(call, Reason.RULE, halt.message or "the run is halted")
-    if run.evidence is not None:
-        why = run.evidence.check_call(call.id, call.name, prepared.values)
-        if why is not None:
-            return _build_denied(call, Reason.RULE, why)
-    return None
+    veto = call_hooks(run, _CALLED, call)
+    if veto is not None:
+        return _build_denied(call, Reason.RULE, veto.message)
+    if signals.halt is not None:
+        return _build_denied(call, Reason.RULE, signals.halt.message or "the run is halted")
+    why = None if run.evidence is None else run.evidence.check_call(call.id, call.name, prepared.values)
+    return prepared if why is None else _build_denied(call, Reason.RULE, why)
 
 
 def _record_group(
@@ -164,7 +137,9 @@ def _record_group(
         if isinstance(ready, BaseOutcome):
             outcome = ready
         else:
-            tool, outcome = ready.tool, _apply_outcome(run, ready, next(made))
+            tool, outcome = ready.tool, next(made)
+            if type(outcome) is not Success or outcome.changes:
+                _apply_outcome(run, outcome)
         if run.approvals.verdicts:
             approval.note_changed_arguments(run, call, outcome)
         outcomes.append(outcome)
@@ -174,16 +149,14 @@ def _record_group(
         duplicates.record_outcome(run, call, outcome, tool)
 
 
-def _apply_outcome(run: RunState, prepared: Prepared, outcome: Outcome) -> Outcome:
+def _apply_outcome(run: RunState, outcome: Outcome) -> None:
     """Apply the state changes of a call, or note that it failed or hangs."""
     if isinstance(outcome, Success):
-        if outcome.changes:
-            apply_changes(run.state, outcome.changes)
-        return outcome
-    run.admission.note(prepared.tool.name, outcome)
+        apply_changes(run.state, outcome.changes)
+        return
+    run.admission.note(outcome.tool, outcome)
     if isinstance(outcome, Timeout | Cancelled):
         run.hung += outcome.hung
-    return outcome
 
 
 def record_outcome(run: RunState, outcome: Outcome, group: int | None) -> None:
@@ -193,15 +166,13 @@ def record_outcome(run: RunState, outcome: Outcome, group: int | None) -> None:
     if type(outcome) is Denied:
         reason = outcome.reason
     is_done = status is _DONE
-    run.recorder.emit(event.ToolEnded, call_id, tool, status, reason, outcome.seconds)
+    run.recorder.emit(ToolEnded, call_id, tool, status, reason, outcome.seconds)
     run.messages.add_result(call_id, tool, outcome.text, not is_done, group)
     progress.results.append(outcome)
     counts = progress.successes if is_done else progress.failures
     counts[tool] = counts.get(tool, 0) + 1
-    hooks = run.hooks
-    if hooks.all:
-        call_hooks(run, _TOOL_ENDED, outcome)
-    hooks.notices.release_after_tool()
+    call_hooks(run, _TOOL_ENDED, outcome)
+    run.hooks.notices.release_after_tool()
 
 
 def deny_calls(run: RunState, calls: Sequence[Call], reason: Reason, message: str) -> list[Outcome]:

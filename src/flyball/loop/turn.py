@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import event
+from ..event import BudgetWarned, TurnEnded, TurnStarted
 from ..outcome import Denied, Outcome, Reason
 from ..progress import Point
-from ..request import Call, Finish, Reply
+from ..request import Finish, Reply
 from ..result import Stop
 from . import duplicates
 from .approval import ask_to_continue, request_approvals
@@ -31,32 +31,29 @@ def take_turn(run: RunState) -> Flow[ContinueReason | End]:
     end = check_end(run)
     if end is not None:
         return end
-    shared, hooks = run.shared, run.hooks.all
+    budget, progress, recorder, shared = run.budget, run.progress, run.recorder, run.shared
     if shared is not None:
         shared.start_turn()
-    if not run.budget.claim_step():
+    if not budget.claim_step():
         end = refuse_budget(run, "turns")
-        if not run.budget.claim_step():  # a rule may have raised the limit when it heard of that
+        if not budget.claim_step():  # a rule may have raised the limit when it heard of that
             return end
-    run.progress.turn += 1
-    run.recorder.turn = run.progress.turn
-    run.recorder.emit(event.TurnStarted)
-    for warning in run.budget.warnings.take(run.budget, run.clock.at):
-        run.recorder.emit(event.BudgetWarned, *warning)
-    requests = run.progress.requests
+    progress.turn = recorder.turn = progress.turn + 1
+    recorder.emit(TurnStarted)
+    for warning in budget.warnings.take(budget, run.clock.at):
+        recorder.emit(BudgetWarned, *warning)
+    requests = progress.requests
     try:
-        if hooks:
-            call_hooks(run, _STARTED)
+        call_hooks(run, _STARTED)
         next_step = yield from _run_turn(run)
-        if hooks:
-            call_hooks(run, _ENDED)
+        call_hooks(run, _ENDED)
     except BaseException:
-        if run.progress.requests == requests:
+        if progress.requests == requests:
             run.refund_turn("round_never_started")
         cancel_open_calls(run)
         raise
     finally:
-        run.recorder.emit(event.TurnEnded)
+        recorder.emit(TurnEnded)
     if shared is not None:
         shared.end_turn()
     return check_continue(run, next_step) if isinstance(next_step, ContinueReason) else next_step
@@ -80,30 +77,25 @@ def _run_turn(run: RunState) -> Flow[ContinueReason | End]:
         if end is not None:
             return end
         return ContinueReason.STEERED if run.add_steered() else ContinueReason.NUDGED
-    return (yield from _handle_calls(run, reply, calls))
-
-
-def _handle_calls(run: RunState, reply: Reply, calls: Sequence[Call]) -> Flow[ContinueReason | End]:
     if reply.finish in _INCOMPLETE:
         outcomes: Sequence[Outcome] = deny_incomplete(run, calls, reply.finish)
         if reply.finish is not Finish.LENGTH:
             return handle_final_reply(run, reply) or ContinueReason.ANSWERED
-    else:
-        if run.spec.tools.need_approval or run.spec.rules.need_approval:
-            calls = yield from request_approvals(run, calls)
-        if run.approvals.questions and not is_over(run):
-            deny_calls(run, calls, Reason.APPROVAL, "the run waits for a person, and until then no call is made")
-            return check_end(run) or End(Stop.PAUSED)
-        outcomes = yield from make_calls(run, calls)
-    if run.spec.completion.assertions is not None:
-        end = check_early_completion(run)  # what was proved in time counts, even if the time is over now
-        if end is not None:
-            return end
-    return _finish_calls(run, outcomes)
+        return _finish_calls(run, outcomes)
+    if run.spec.tools.need_approval or run.spec.rules.need_approval:
+        calls = yield from request_approvals(run, calls)
+    if run.approvals.questions and not is_over(run):
+        deny_calls(run, calls, Reason.APPROVAL, "the run waits for a person, and until then no call is made")
+        return check_end(run) or End(Stop.PAUSED)
+    return _finish_calls(run, (yield from make_calls(run, calls)))
 
 
 def _finish_calls(run: RunState, outcomes: Sequence[Outcome]) -> ContinueReason | End:
     """Return why the run continues after its calls, or its end."""
+    if run.spec.completion.assertions is not None:
+        end = check_early_completion(run)  # what was proved in time counts, even if the time is over now
+        if end is not None:
+            return end
     ran = False
     for outcome in outcomes:
         ran = ran or type(outcome) is not Denied

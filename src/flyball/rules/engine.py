@@ -85,6 +85,11 @@ class RuleEngine:
 
     def __call__(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
         """Evaluate the rules of a point and return their orders."""
+        if point is _STARTED:
+            if self._watch is not None and self._watch.is_unchanged(progress):
+                return ()
+        elif point is _ENDED and self._is_quiet(about):
+            return ()
         trigger = _find_outcome_trigger(about) if point is _ENDED else _TRIGGERS.get(point)
         rules = self._by_trigger.get(trigger) if trigger is not None else None
         if rules is None or trigger is None:
@@ -96,14 +101,12 @@ class RuleEngine:
             rules = [rule for rule in rules if isinstance(rule.action, AskPersonAction) is planned]
         return self._evaluate(rules, progress, about)
 
-    def can_skip(self, point: Point, progress: Progress, about: object) -> bool:
-        """Check quickly whether no rule needs evaluation, because no threshold was crossed."""
-        if point is _STARTED:
-            return self._watch is not None and self._watch.is_unchanged(progress)
-        quiet_sizes = self._quiet_sizes
-        if point is not _ENDED or quiet_sizes is None or type(about) is not Success or about.artifact is not None:
+    def _is_quiet(self, about: object) -> bool:
+        """Check whether a result has a size at which no rule fires."""
+        sizes = self._quiet_sizes
+        if sizes is None or type(about) is not Success or about.artifact is not None:
             return False
-        return quiet_sizes[0] <= len(about.content) < quiet_sizes[1]
+        return sizes[0] <= len(about.content) < sizes[1]
 
     def build_initial_watch(self, progress: Progress) -> ThresholdWatch | None:
         """Return the watch of a run that has not started.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..errors import FlyballError, UsageError
-from ..loop.effects import Answer, Effect, Fingerprint, Signal, describe_effect
+from ..loop.effects import Answer, Effect, Fingerprint, Signal
 from ..loop.plan import AgentSpec, Plan
 from ..loop.player import LoopPlayer
 from ..recorder import Recorder
@@ -173,12 +173,12 @@ class PauseJournal(NullJournal):
         return self._fingerprint.next(effect) == started.fingerprint
 
     def record_replayed(self, effect: Effect[Any]) -> None:
-        description = describe_effect(effect)
+        description = effect.describe()
         self._fingerprint.add_description(description)
         self._descriptions.append(description)
 
     def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
-        self._descriptions.append(describe_effect(effect))
+        self._descriptions.append(effect.describe())
 
     def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
         fingerprint = Fingerprint()

@@ -58,10 +58,10 @@ class ToolEvents:
     def on_report(self, tool_call: ToolCallRun, text: str) -> None:
         """Emit a progress report. A report from the run's own thread is emitted before this returns."""
         if get_ident() == self._thread:
-            self._emit(ToolReported, tool_call.call.id, tool_call.tool.name, text)
+            self._stream(ToolReported, tool_call.call.id, tool_call.tool.name, text)
         elif self._call_soon is not None:
             with contextlib.suppress(RuntimeError):  # the event loop is closed
-                self._call_soon(lambda: self._emit(ToolReported, tool_call.call.id, tool_call.tool.name, text))
+                self._call_soon(lambda: self._stream(ToolReported, tool_call.call.id, tool_call.tool.name, text))
 
     def on_late_result(self, tool_call: ToolCallRun) -> None:
         """Signal a call that returned after its end was decided, to the run or, if that has ended, to its parent."""
@@ -70,9 +70,9 @@ class ToolEvents:
 
     def on_text(self, text: str) -> None:
         """Emit a piece of text from the model."""
-        self._emit(Delta, text)
+        self._stream(Delta, text)
 
-    def _emit(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
+    def _stream(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         if not self._signals.ended:
             self._recorder.at = self._timer.now()
-            self._recorder.emit(kind, *fields)
+            self._recorder.stream(kind, *fields)

@@ -210,11 +210,11 @@ class EffectRunner:
         self._recorder.at = self.clock.now()
 
     def _emit_delta(self, text: str) -> None:
-        self._recorder.emit(Delta, text)
+        self._recorder.stream(Delta, text)
 
     def on_report(self, tool_call: ToolCallRun, text: str) -> None:
         """Record a progress report of a tool."""
-        self._recorder.emit(ToolReported, tool_call.call.id, tool_call.tool.name, text)
+        self._recorder.stream(ToolReported, tool_call.call.id, tool_call.tool.name, text)
 
     def on_started(self, tool_call: ToolCallRun) -> None:
         """Do nothing: the loop emits the event."""

@@ -72,7 +72,9 @@ class Admission:
         if envelope.clock.now() >= envelope.work_at:
             envelope.refuse("seconds")
             return build_denial(call, Reason.DEADLINE, "the run has no time left for tool calls")
-        cap_s = min(tool.timeout, envelope.tool_seconds.get(tool.name, tool.timeout))
+        cap_s = tool.timeout
+        if envelope.tool_seconds:
+            cap_s = min(cap_s, envelope.tool_seconds.get(tool.name, cap_s))
         return ToolCallRun(call, tool, values, cap_s, envelope)
 
     def check_budget(self, tool_call: ToolCallRun) -> Denied | None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic_core import to_json
+
 from .._internal.text import redact_arguments
 from .._internal.workers import Worker
 from ..budget.deadline import DeadlineToken
@@ -17,6 +19,7 @@ from .excerpt import MAX_CHARACTERS, make_excerpt, serialize_content
 from .tool import Tool
 
 _ONE_CALL: Mapping[str, int] = {"tool_calls": 1}
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
 class ToolCallRun:
@@ -77,12 +80,17 @@ class ToolCallRun:
         return self.gate.outcome
 
     @property
-    def ordered_arguments(self) -> dict[str, Any] | None:
-        """Return the arguments in the order of the parameters.
+    def canonical_arguments(self) -> bytes | None:
+        """Return a text that is equal for equal arguments.
 
-        None for tools that are described by a foreign schema, which has no order.
+        None if the arguments have no fixed order: they are nested, or described by a foreign schema.
         """
-        return self.values if self.tool.is_ordered else None
+        if not self.tool.is_ordered or not _PLAIN_TYPES.issuperset(map(type, self.values.values())):
+            return None
+        try:
+            return to_json(self.values)
+        except ValueError:  # a lone surrogate
+            return None
 
     @property
     def redacted_arguments(self) -> dict[str, Any]:

@@ -7,12 +7,14 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema
 
 from ..outcome import Artifact
 
 MAX_CHARACTERS = 12_000
 _JSON_TYPES = frozenset({bool, dict, float, int, list, type(None)})
+_to_json = SchemaSerializer(core_schema.any_schema(), {"ser_json_inf_nan": "null"}).to_json
+"""Takes half the time of `pydantic_core.to_json` with an option."""
 
 
 def serialize_content(value: Any) -> str:
@@ -28,7 +30,7 @@ def serialize_content(value: Any) -> str:
     if type(value) not in _JSON_TYPES:  # nearly all values have these types, and the check below is slow
         _refuse_unresolved(value)
     try:
-        return to_json(value, inf_nan_mode="null").decode()
+        return _to_json(value).decode()
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise TypeError(f"the tool returned a {type(value).__name__} that cannot be written as JSON: {error}") from None
 
