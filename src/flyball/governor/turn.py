@@ -104,14 +104,17 @@ class Turn:
         Accepts a `Usage`, or the usage reported by OpenAI or Anthropic as a mapping or an object. A turn may make
         several requests, one after the other; each is reserved and settled separately.
         """
-        used = Usage.of(usage)
-        with self.envelope.lock:
+        used, lock = Usage.of(usage), self.envelope.lock
+        lock.acquire()  # here and below: `with` takes twice as long
+        try:
             if self._closed:
                 raise self._ended_error("settle()")
             self._spending.settle(self._holds, used)
             self._holds.clear()
             self._is_input_held = self._is_output_held = False
             self.requests += 1
+        finally:
+            lock.release()
 
     def claim_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> bool:
         """Claim a tool call; return False if it is not allowed.
@@ -123,13 +126,16 @@ class Turn:
         self.denied = None if rules is None else rules.find_veto(name, arguments or {})
         if self.denied is not None:
             return False
-        with envelope.lock:
+        envelope.lock.acquire()
+        try:
             if self.grace or self._closed:
                 return False
             if self._run.now() >= envelope.work_at:
                 envelope.refuse("seconds")
             elif envelope.claim_tool_call(name):
                 return True
+        finally:
+            envelope.lock.release()
         self._run.tell_refusals()
         return False
 
