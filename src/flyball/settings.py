@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from .errors import ConfigError, SettingError, UsageError, quote_value
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ._internal.toml import TomlDocument
 
 PREFIX = "FLYBALL_"
@@ -193,6 +194,8 @@ class _File:
 
 
 def _find_file(directory: Path | str | None, explicit_path: str | None) -> _File | None:
+    from pathlib import Path  # here and below, because a program that imports Flyball may never look for a file
+
     if explicit_path is not None:
         return _read_explicit_file(explicit_path)
     try:
@@ -212,6 +215,8 @@ def _find_file(directory: Path | str | None, explicit_path: str | None) -> _File
 
 
 def _read_explicit_file(path: str) -> _File:
+    from pathlib import Path
+
     variable = Setting(CONFIG, path, f"environment variable {CONFIG}")
     if not path:
         raise variable.error("the path of a settings file")

@@ -1,3 +1,5 @@
+import gc
+import weakref
 from typing import Any, cast
 
 import pytest
@@ -176,6 +178,19 @@ def test_a_run_goes_by_the_agents_clock() -> None:
     result = agent.run("go")
     assert (result.stop, result.seconds) == ("deadline", 100.0)
     assert result.events[0].header.started_at == 1_000.0
+
+
+def test_an_agent_that_is_no_longer_used_is_freed_without_the_garbage_collector() -> None:
+    agent = Agent(model=ScriptedModel(say("Done.")))
+    assert agent.run("task").text == "Done."
+    freed = weakref.ref(agent)
+    gc.collect()  # the run's own cycles
+    gc.disable()
+    try:
+        del agent
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_the_repr_of_an_agent_says_what_it_is() -> None:

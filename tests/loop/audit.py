@@ -287,11 +287,8 @@ class Auditor(Recount):
             case Notice(text):
                 self.notices.add(text)
 
-    def _record(self, event: Any) -> None:
-        need("events without gap", event.seq == self.used["events"], bool(self.open) or event.kind == "run_started")
-        self.used["events"] += 1
-        self.used[event.kind] += 1
-        kind, _, phase = event.kind.rpartition("_")
+    def _record_work(self, kind: str, phase: str, event: Any) -> None:
+        """Record the start or the end of a call or of a child run."""
         match kind, phase:
             case ("tool", "started"):
                 need("a call begins once, in a turn", self.open[-1] == "turn", event.call_id not in self.begun)
@@ -310,6 +307,17 @@ class Auditor(Recount):
             case ("child", "ended"):
                 need("a child run ends once", self.children[event.child_id] is None)
                 self.children[event.child_id] = event.stop
+            case _:
+                raise AssertionError(event.kind)
+
+    def _record(self, event: Any) -> None:
+        need("events without gap", event.seq == self.used["events"], bool(self.open) or event.kind == "run_started")
+        self.used["events"] += 1
+        self.used[event.kind] += 1
+        kind, _, phase = event.kind.rpartition("_")
+        match kind, phase:
+            case ("tool" | "child", _):
+                self._record_work(kind, phase, event)
             case ("model", "requested"):
                 self.open.append(kind)
                 self.estimated = event.estimated_tokens

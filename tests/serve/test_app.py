@@ -185,7 +185,7 @@ class TestWhatIsNoRequest:
         self, ask: Ask, caplog: pytest.LogCaptureFixture
     ) -> None:
         served = agent()
-        object.__setattr__(served, "clock", None)
+        object.__setattr__(served, "_runs", None)
         with caplog.at_level(logging.ERROR):
             answer = ask(chat_app(served))
         assert (answer.status, answer.record["code"]) == (500, "internal_error")

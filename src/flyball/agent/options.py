@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from .._internal import validation
-from ..budget.deadline import SYSTEM, Clock
+from ..budget.deadline import SYSTEM
 from ..budget.limits import Limits, RunKind
 from ..budget.price import Unpriced
-from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
-from ..completion.assertions import Assertions
-from ..message import Message
-from ..models import Model
-from ..person import Approver
-from ..progress import Hook, Policy, Progress
-from ..recorder import Sink
-from ..rules import RuleSet
-from ..settings import Settings
-from ..steadiness import Duplicates, Reflection, Thresholds
-from ..store import Store
-from ..tool_rules import ToolRule, ToolRules
-from ..tools.source import ToolLike
-from .delegation import Child, Delegable
+from ..steadiness import Duplicates
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..budget.deadline import Clock
+    from ..budget.registry import IterationBudgetRegistry
+    from ..completion.assertions import Assertions
+    from ..message import Message
+    from ..models import Model
+    from ..person import Approver
+    from ..progress import Hook, Policy, Progress
+    from ..recorder import Sink
+    from ..rules import RuleSet
+    from ..settings import Settings
+    from ..steadiness import Reflection, Thresholds
+    from ..store import Store
+    from ..tool_rules import ToolRule, ToolRules
+    from ..tools.source import ToolLike
+    from .delegation import Child, Delegable
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -67,7 +72,7 @@ class AgentOptions:
     """Rule files, or folders of them, in addition to the core rules. `ruleset.problems` lists invalid files."""
     reload_rules: bool = False
     """True if changed rule files are loaded again before each run. An invalid file keeps its last valid version."""
-    models: Mapping[str, Model | str] = field(default_factory=dict[str, Model | str])
+    models: Mapping[str, Model | str] = field(default_factory=dict[str, "Model | str"])
     """Other models that a rule can switch to, by name."""
     approver: Approver | None = None
     """Function that answers a Question for a person, sync or async. None means that the run pauses."""
