@@ -74,7 +74,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         case "tools/list":
             return {"result": {"tools": TOOLS + {"hostile": HOSTILE, "rude": RUDE_TOOLS}.get(BEHAVIOUR, [])}}
         case "tools/call" if params["name"] == "refuse":
-            return {"error": {"code": -32000, "message": RUDE}}
+            return {"error": {"code": -32050, "message": RUDE}}
         case "tools/call":
             result = called(params["name"], params.get("arguments") or {})
             return None if result is None else {"result": result}

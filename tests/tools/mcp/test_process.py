@@ -275,7 +275,7 @@ class TestAServerWithRudeTexts:
         assert max(len(tool["description"]) for tool in model.requests[0].tools) <= 10_001
 
     def test_its_last_output_has_no_control_characters(self, plain: list[str]) -> None:
-        source = mcp([sys.executable, "-c", "import sys; sys.exit('\x1b[2J' + 'y' * 100_000)"])
+        source = mcp([sys.executable, "-c", "import sys; sys.exit('y' * 100_000 + chr(27) + '[2J')"])
         said = failure(Agent(model=adding(), tools=[source]).run("go"))
         assert ("\x1b" in said, len(said) < 3_000) == (False, True)
 
