@@ -225,7 +225,7 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
 ]  # fmt: skip
 
 BOUNDED = {
-    "chain/hop.py": "HTTP servers bound a header, and each is read by an expression without repetition of its own",
+    "chain/foreign.py": "HTTP servers bound a header, and each is read by an expression without repetition of its own",
     "cli/commands/prune.py": "an age that the user types",
     "doctor/installation.py": "the requirements of this package itself",
     "_internal/table.py": "keys of a file that the user writes, each matched once by one class of characters",

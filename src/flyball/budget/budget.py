@@ -45,8 +45,8 @@ class IterationBudget:
     """
 
     __slots__ = (
-        "_brought", "_ceiling", "_changes", "_extensions", "_held", "_lock", "_parent", "_refunds", "_room",
-        "_unsettled", "_used", "maximum", "name", "refund_limit", "unit",
+        "_brought", "_ceiling", "_extensions", "_held", "_lock", "_parent", "_refunds", "_room",
+        "_unsettled", "_used", "count_changes", "maximum", "name", "refund_limit", "unit",
     )  # fmt: skip
 
     def __init__(
@@ -75,7 +75,8 @@ class IterationBudget:
         self._room: int | float = math.inf if self._ceiling is None else self._ceiling
         self._refunds = _NO_REFUNDS
         self._extensions: tuple[Extension, ...] = ()
-        self._changes: list[CountChange] | None = None
+        self.count_changes: list[CountChange] | None = None
+        """Counts that were set in a run and have no event yet. None outside of runs."""
         self._parent = parent
         self._lock = self._choose_lock(parent, beside)
 
@@ -85,7 +86,7 @@ class IterationBudget:
         max_amount: int | None = None,
         parent: IterationBudget | None = None,
     ) -> IterationBudget:
-        """Return an unused budget with the same settings, without re-validating them.
+        """Return an unused budget for a run, with the same settings, without re-validating them.
 
         `beside` is the budget whose lock it shares. `max_amount` caps the ceiling; None keeps this budget's ceiling.
         """
@@ -99,7 +100,7 @@ class IterationBudget:
         fresh._room = math.inf if ceiling is None else ceiling
         fresh._used = fresh._brought = fresh._held = fresh._unsettled = 0
         fresh._refunds, fresh._extensions, fresh._parent = _NO_REFUNDS, (), parent
-        fresh._changes = None if beside is None else beside._changes
+        fresh.count_changes = [] if beside is None else beside.count_changes
         relative = beside or parent
         fresh._lock = RLock() if relative is None else relative._lock
         return fresh
@@ -175,7 +176,7 @@ class IterationBudget:
         validation.check_int(f"budget {self.name!r}, current", count)
         with self._lock:
             difference = count - self._used
-            if difference < 0 and any(budget._changes is not None for budget in self._with_ancestors()):
+            if difference < 0 and any(budget.count_changes is not None for budget in self._with_ancestors()):
                 raise UsageError(
                     f"budget {self.name!r}: the count of a run can only rise, and {self._used:,} is more than "
                     f"{count:,}; use refund() to return units"
@@ -184,15 +185,10 @@ class IterationBudget:
             self._used, self._brought = count, min(self._brought, count)
             for budget in islice(self._with_ancestors(), 1, None):
                 budget._used = max(0, budget._used + own)
-            if difference and self._changes is not None:
-                self._changes.append(CountChange(self, difference, count))
-                del self._changes[:-_MAX_CHANGES]
+            if difference and self.count_changes is not None:
+                self.count_changes.append(CountChange(self, difference, count))
+                del self.count_changes[:-_MAX_CHANGES]
             return difference
-
-    def log_changes(self) -> list[CountChange]:
-        """Start a list of the counts that are set here and in budgets created beside this one, and return it."""
-        self._changes = []
-        return self._changes
 
     def refund(self, amount: int = 1, *, reason: str) -> int:
         """Return up to `amount` to this budget and every ancestor.

@@ -21,10 +21,10 @@ class BudgetSet(dict[str, IterationBudget]):
     """Budgets of one run by name, most of them created on first access from a template.
 
     Every name in `COUNTED` has a budget: one without a template has no ceiling, and is not listed. A budget that is set
-    is listed. All share the lock of `turns`. `count_changes` lists the counts that were set and not taken yet.
+    is listed. All share the lock of `turns`.
     """
 
-    __slots__ = ("_templates", "_turns", "count_changes")
+    __slots__ = ("_templates", "_turns")
 
     def __init__(
         self,
@@ -39,11 +39,9 @@ class BudgetSet(dict[str, IterationBudget]):
         self._templates = templates
         if max_amounts is None:
             self._turns = templates["turns"].create_fresh()
-            self.count_changes = self._turns.log_changes()
         else:
             above = parents or _NOTHING
             self._turns = turns = templates["turns"].create_fresh(None, max_amounts.get("turns"), above.get("turns"))
-            self.count_changes = turns.log_changes()
             for name, amount in max_amounts.items():
                 if name != "turns":
                     self.setdefault(name, templates[name].create_fresh(turns, amount, above.get(name)))
@@ -54,7 +52,6 @@ class BudgetSet(dict[str, IterationBudget]):
         """Return a set that has these budgets themselves; `turns` is required."""
         complete = cls.__new__(cls)
         complete._templates, complete._turns = budgets, budgets["turns"]
-        complete.count_changes = []
         complete.update(budgets)
         return complete
 

@@ -27,9 +27,9 @@ class TurnBudget:
     """
 
     __slots__ = (
-        "_count_changes", "_deadline", "_postponements", "_refusals", "_reserve", "_until", "budgets", "clock",
-        "context_tokens", "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds",
-        "tool_seconds", "warnings", "work_at",
+        "_deadline", "_postponements", "_refusals", "_reserve", "_until", "budgets", "clock", "context_tokens",
+        "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds", "tool_seconds",
+        "warnings", "work_at",
     )  # fmt: skip
 
     def __init__(
@@ -49,7 +49,6 @@ class TurnBudget:
         if not isinstance(budgets, BudgetSet):
             budgets = BudgetSet.of(budgets)
         self.budgets: dict[str, IterationBudget] = budgets
-        self._count_changes = budgets.count_changes
         self.context_tokens = context_tokens
         self.tool_seconds = tool_seconds or {}
         self.reserve_s = reserve_s
@@ -255,13 +254,14 @@ class TurnBudget:
     @property
     def has_count_changes(self) -> bool:
         """True if a count was set since the last `take_count_changes`."""
-        return bool(self._count_changes)
+        return bool(self.budgets["turns"].count_changes)
 
     def take_count_changes(self) -> list[tuple[str, CountChange]]:
         """Return the counts set since the last call, each with the key of its budget."""
         with self.lock:
-            changes = list(self._count_changes)
-            self._count_changes.clear()
+            waiting = self.budgets["turns"].count_changes or []
+            changes = list(waiting)
+            waiting.clear()
         keys = {id(budget): key for key, budget in self.budgets.items()}
         return [(keys.get(id(change.budget), change.budget.name), change) for change in changes]
 
