@@ -147,6 +147,7 @@ def _build_own_record(result: Result) -> dict[str, Any]:
         "run_id": result.run_id,
         "session_id": result.session_id,
         "metadata": result.metadata,
+        "store_error": result.store_error,
         "explanation": result.explain(),
     }
 
@@ -226,6 +227,7 @@ def _build_result(reader: JsonReader) -> Result:
             name: _parse_budget(f"{where}, budgets.{name}", row) for name, row in reader.nested("budgets").raw.items()
         },
         error=reader.nested("error").raw or None,
+        store_error=reader.nested("store_error").raw or None,
         children=tuple(children),
         run_id=reader.text("run_id"),
         session_id=reader.optional_text("session_id"),

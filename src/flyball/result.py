@@ -92,6 +92,8 @@ class Result:
     """State that `agent.resume` continues from. Kept in memory only."""
     error: Mapping[str, Any] | None = None
     """Error of a failed run: `code`, `kind` and `message`. None if there was none."""
+    store_error: Mapping[str, Any] | None = None
+    """Error of the store, with the same keys, if it does not have the end of this run. None if nothing is missing."""
     run_id: str = ""
     session_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -138,7 +140,12 @@ class Result:
             _format_used(name, snapshot) for name, snapshot in self.budgets.items() if snapshot.used and name != "depth"
         ]
         spent = f"It used {', '.join(used)} in {Unit.SECONDS.show(round(self.seconds, 1))}." if used else ""
-        return " ".join(part for part in (f"{why}.", spent, self._explain_unpriced(), _NEXT_STEPS[self.stop]) if part)
+        next_step = _NEXT_STEPS[self.stop] if self.store_error is None else self._explain_unstored(self.store_error)
+        return " ".join(part for part in (f"{why}.", spent, self._explain_unpriced(), next_step) if part)
+
+    def _explain_unstored(self, error: Mapping[str, Any]) -> str:
+        reason = "" if error == self.error else f" ({error.get('message')})"
+        return f"The end of this run is not stored{reason}."
 
     def _explain_unpriced(self) -> str:
         money = self.budgets.get("usd")

@@ -29,6 +29,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+class WorkersExhausted(RuntimeError):
+    """So many workers hang that no other is started."""
+
+
 class WorkerThread(Protocol):
     """Thread that runs a function, then calls the callback that the function returned."""
 
@@ -145,12 +149,16 @@ async def wait_for_worker(pool: WorkerPool, is_late: Callable[[], bool]) -> Work
     return worker
 
 
-async def run_in_worker(pool: WorkerPool, work: Callable[[], T]) -> T:
+async def run_in_worker(
+    pool: WorkerPool, work: Callable[[], T], scope: anyio.CancelScope | None = None, closing_seconds: float = 0.0
+) -> T:
     """Run a blocking function in a worker and return its result.
 
-    The wait is shielded from cancellation, because the effect of an abandoned function would be unknown.
+    The caller waits inside `scope`. If that ends the wait, the function continues alone and TimeoutError is raised. If
+    the calling task is cancelled, the function first gets `closing_seconds` to end.
     """
     future: Future[T] = Future()
+    done, worker = anyio.Event(), None
 
     def run() -> None:
         try:
@@ -158,11 +166,23 @@ async def run_in_worker(pool: WorkerPool, work: Callable[[], T]) -> T:
         except BaseException as error:
             future.set_exception(error)
 
-    with anyio.CancelScope(shield=True):
-        worker = await wait_for_worker(pool, lambda: False)
-        if worker is None:
-            raise RuntimeError(f"no worker thread is free; {pool.hung} hang")
-        await run_and_wait(worker, run, inf)
+    try:
+        with scope or anyio.CancelScope():
+            worker = await wait_for_worker(pool, lambda: False)
+            if worker is None:
+                raise WorkersExhausted(f"no worker thread is free; {pool.hung} hang")
+            worker.start(_notify_after(run, done.set, get_call_soon()))
+            await done.wait()
+    except BaseException:
+        if worker is not None and not done.is_set():
+            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + closing_seconds):
+                await done.wait()
+        raise
+    finally:
+        if worker is not None and not done.is_set():
+            pool.abandon(worker)
+    if not future.done():
+        raise TimeoutError
     return future.result(0)
 
 

@@ -25,7 +25,7 @@ from ..result import Result
 from ..rules import RuleSet
 from ..runtime import Person, RunDriver, build_driver
 from ..runtime.effect_journal import EffectJournal, PauseJournal
-from ..runtime.journal import STORE_WORKERS
+from ..runtime.store_calls import STORE_WORKERS
 from .inherited import Inheritance
 from .model import check_money_limit
 from .options import AgentOptions, ResumeOptions, RunOptions, check_run_options
@@ -93,6 +93,8 @@ class Agent(AgentOptions):
 
     async def aresume(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Result:
         """Resume a run in the current event loop; see `resume`."""
+        if self._run_store is None:
+            return await self._build_resumed_driver(run, answers, options, self.sinks).drive()
         context = copy_context_for_thread()  # a store may block, and only this context knows the caller
         driver = await run_in_worker(
             STORE_WORKERS, lambda: context.run(self._build_resumed_driver, run, answers, options, self.sinks)

@@ -69,7 +69,7 @@ def execute_run(
 ) -> None:
     """Run to the end and exit with the code of its stop reason."""
     result = _run_to_end(config, start_run, output_mode.build_view(), store)
-    stored = _is_persistent(store)
+    stored = _is_persistent(store) and result.store_error is None
     with suppress(BrokenPipeError):  # the exit code still tells why it ended
         _save_record(result, stored)
         if not output_mode.as_jsonl:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..errors import FlyballError, UsageError
@@ -38,8 +38,22 @@ class EffectJournal(Protocol):
         """True if the run had ended, and is replayed for its result only."""
         ...
 
-    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object]) -> None:
-        """Watch the events of a run, and signal failures of the store to it."""
+    @property
+    def failure(self) -> Mapping[str, Any] | None:
+        """Error of the store, as in `Result.error`. None if everything was stored."""
+        ...
+
+    @property
+    def opened_s(self) -> float:
+        """Seconds that the store took to open the run."""
+        ...
+
+    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object], now: Callable[[], float]) -> None:
+        """Watch the events of a run, and signal failures of the store to it. `now` returns its active seconds."""
+        ...
+
+    def cancel(self) -> None:
+        """Wait for the store for the closing seconds only, because the run is cancelled."""
         ...
 
     def may_write(self) -> bool:
@@ -107,12 +121,16 @@ class NullJournal:
     is_stored = False
     next_event: int | None = None
     has_ended = False
+    failure: Mapping[str, Any] | None = None
+    opened_s = 0.0
 
     @property
     def history(self) -> RunHistory | None:
         return None
 
-    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object]) -> None: ...
+    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object], now: Callable[[], float]) -> None: ...
+
+    def cancel(self) -> None: ...
 
     def may_write(self) -> bool:
         return True

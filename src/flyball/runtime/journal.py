@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
@@ -10,11 +11,11 @@ from typing import Any, TypeVar, cast
 import anyio
 
 from .. import __version__
-from .._internal.workers import WorkerPool, run_in_worker
 from ..budget.deadline import Clock
 from ..errors import ResumeError, StaleFence, StoreError, describe_error
 from ..event import Delta, Event, ModelRequested, ToolReported
-from ..loop.effects import Act, Answer, Append, Decide, Effect, Extend, Fingerprint, LeaseLost, Signal, StoreFailed
+from ..loop.clock import LoopClock
+from ..loop.effects import Act, Answer, Append, Ask, Decide, Effect, Extend, Fingerprint, LeaseLost, Signal, StoreFailed
 from ..loop.ending import End
 from ..loop.loop import EXTENDABLE_STOPS
 from ..loop.plan import Plan
@@ -28,11 +29,10 @@ from ..unit import Unit
 from .history import RunHistory, StartedEffect, parse_journal, restore_plan
 from .lease import SessionLease
 from .pending_step import PendingStep
+from .store_calls import STORE_WORKERS, StoreCaller
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-STORE_WORKERS = WorkerPool(max_workers=250, max_hung=1_000)
-"""Threads that wait for a store. Tools have their own threads, which may all hang."""
 _LEASE_POLL_S = 0.25
 _TRANSIENT_EVENTS = (Delta, ToolReported)
 
@@ -54,7 +54,7 @@ class RunJournal:
     is_stored = True
 
     def __init__(
-        self, lease: SessionLease, clock: Clock, resumption: Resumption | None = None, *, is_child: bool = False
+        self, lease: SessionLease, clock: Clock, resumption: Resumption | None = None, parent: RunJournal | None = None
     ) -> None:
         self.lease = lease
         self.history: RunHistory | None = None
@@ -63,12 +63,21 @@ class RunJournal:
         """True if the run had ended, and is replayed for its result only."""
         self.next_event = 0
         """Number of the next event."""
+        self.failure: dict[str, Any] | None = None
+        """Error of the store, as in `Result.error`. None if everything was stored."""
+        self.opened_s = 0.0
+        """Seconds that the store took to open the run."""
         self._send_signal: Callable[[Signal], object] = lambda signal: None
         """Sends a signal to the run, from any thread."""
         self._clock = clock
         self._resumption = resumption
-        self._is_child = is_child
-        self._pending = PendingStep(lease.store, is_child=is_child)
+        self._is_child = parent is not None
+        self._pending = PendingStep(lease.store, is_child=self._is_child)
+        self._caller: StoreCaller = StoreCaller(lease.store) if parent is None else parent._caller.for_child()
+        self._now: Callable[[], float] = lambda: 0.0
+        """Returns the active seconds of the run."""
+        self._limit_s = math.inf
+        """Active seconds at which the run must have ended."""
         self._recorder: Recorder | None = None
         self._closed = False
         self._fingerprint = Fingerprint()
@@ -79,17 +88,22 @@ class RunJournal:
 
     def for_child(self) -> RunJournal:
         """Return the journal of a child run."""
-        return RunJournal(self.lease, self._clock, self._resumption, is_child=True)
+        return RunJournal(self.lease, self._clock, self._resumption, self)
 
-    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object]) -> None:
+    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object], now: Callable[[], float]) -> None:
         """Watch the events of a run, and signal failures of the store to it."""
         self._recorder = recorder
         self._send_signal = send_signal
+        self._now = now
         recorder.sinks = (*recorder.sinks, self._on_event)
 
     def may_write(self) -> bool:
         """Return False if another run holds the session, or may hold it."""
         return self.lease.is_held
+
+    def cancel(self) -> None:
+        """Wait for the store for the closing seconds only, because the run is cancelled."""
+        self._caller.cancel()
 
     def _on_event(self, event: Event) -> None:
         own = self._recorder is not None and event.header is self._recorder.header
@@ -99,29 +113,48 @@ class RunJournal:
     async def open(self, plan: Plan) -> Plan:
         """Acquire the session and return the plan with what the store knows.
 
-        If another run holds the session, the plan says so, and nothing is written.
+        If another run holds the session, or the store fails, a new run does not start, and nothing is written.
         """
+        self._limit_s = _compute_limit_s(plan)
         if self._is_child:
-            return await _run_in_worker(lambda: self._read_resumed(plan)) if self._resumption else plan
+            return await self._call_store(lambda: self._read_resumed(plan)) if self._resumption else plan
         self.lease.on_lost = lambda: self._stop_writing(StaleFence(self.lease.session, "its lease was lost"))
-        holder = await self._acquire_lease()
-        if holder is not None:
-            self._closed = True
-            plan.not_started = End(Stop.CONTENDED, warning=_describe_holder(holder, self._clock.wall()))
+        try:
+            opened = await self._open_session(plan)
+        except Exception as error:
+            if self._resumption is not None:
+                raise
+            self._close_failed(error)
+            if not self._caller.is_cancelled:
+                plan.not_started = End(Stop.FAILED, error=self.failure)
             return plan
-        return await _run_in_worker(
-            lambda: self._read_session(plan) if self._resumption is None else self._read_resumed(plan)
-        )
+        if isinstance(opened, Holder):
+            self._closed = True
+            plan.not_started = End(Stop.CONTENDED, warning=_describe_holder(opened, self._clock.wall()))
+            return plan
+        return opened
 
-    async def _acquire_lease(self) -> Holder | None:
-        """Acquire the session within the wait time. Otherwise return its holder."""
+    async def _open_session(self, plan: Plan) -> Plan | Holder:
+        """Acquire the session within the wait time and read it. Otherwise return its holder."""
         until = anyio.current_time() + self.lease.wait_s
         while True:
-            holder = await _run_in_worker(self.lease.acquire)
+            started_at = self._now()
+            opened = await self._call_store(lambda: self.lease.acquire() or self._read(plan))
             remaining_s = until - anyio.current_time()
-            if holder is None or remaining_s <= 0:
-                return holder
+            if not isinstance(opened, Holder):
+                self.opened_s = self._now() - started_at
+                return opened
+            if remaining_s <= 0 or self._caller.is_cancelled:
+                return opened
             await anyio.sleep(min(_LEASE_POLL_S, remaining_s))
+
+    def _read(self, plan: Plan) -> Plan:
+        return self._read_session(plan) if self._resumption is None else self._read_resumed(plan)
+
+    async def _call_store(self, work: Callable[[], T], deadline: float = 0.0) -> T:
+        """Call the store within the time of the run. `deadline` is that of an effect: an extended run has more time."""
+        limit_s = self._limit_s if deadline == math.inf else max(self._limit_s, deadline)
+        return await self._caller.call(work, limit_s - self._now())
 
     def _read_session(self, plan: Plan) -> Plan:
         """Return the plan of a new run, with the earlier messages and the state of its session."""
@@ -230,14 +263,24 @@ class RunJournal:
                 self._pending.add_outcome(n, tool_call.call.id, tool_call.outcome)
         if isinstance(effect, Append):  # it is committed with the next effect or with the end
             return True
-        return await self._commit()
+        return await self._commit(effect.deadline if isinstance(effect, Ask | Act) else 0.0)
 
-    async def _commit(self, finish: RunFinish | None = None) -> bool:
+    async def _commit(self, deadline: float = 0.0, finish: RunFinish | None = None) -> bool:
         """Commit what is pending: at once if the store need not wait, otherwise in a worker thread."""
         guard, pending, committed = self.lease.guard, self._pending, list[bool]()
         if not self._try_commit(lambda: committed.append(pending.commit_now(guard, finish))):
             return False
-        return committed[0] or await _run_in_worker(lambda: self._try_commit(lambda: pending.commit(guard, finish)))
+        if committed[0]:
+            return True
+        try:
+            return await self._call_store(lambda: self._try_commit(lambda: pending.commit(guard, finish)), deadline)
+        except StoreError as error:
+            self._stop_writing(error)
+            return False
+        except BaseException:  # the task was cancelled
+            if self._caller.has_abandoned:
+                self._stop_writing(self._caller.build_error())
+            raise
 
     def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
         """Record the answer to an effect. It is written with the next commit."""
@@ -261,7 +304,7 @@ class RunJournal:
                 stop=result.stop.value,
                 record=_drop_record_events(_drop_result_events(result).to_dict()),
             )
-            is_committed = await self._commit(finish)
+            is_committed = await self._commit(finish=finish)
             if is_committed and not self._is_child:
                 self.lease.end()
         self._closed = True
@@ -269,8 +312,16 @@ class RunJournal:
     async def close(self) -> None:
         """Release the session if `finish` did not."""
         self._closed = True
-        if not self._is_child and self.lease.guard is not None:
-            await _run_in_worker(self.lease.release)
+        if self._is_child:
+            return
+        if self._caller.has_abandoned:  # another call would hang too, so the run does not wait for it
+            worker = STORE_WORKERS.acquire()
+            self.lease.end() if worker is None else worker.start(self.lease.release)
+        elif self.lease.guard is not None and self.lease.is_held:
+            try:
+                await self._caller.call(self.lease.release, 0.0)
+            except StoreError as error:
+                log.warning("the lease of session %s was not released: %s", self.lease.session, error)
 
     def _check_lease(self) -> bool:
         if not self.lease.is_held:
@@ -293,14 +344,20 @@ class RunJournal:
 
     def _stop_writing(self, error: Exception) -> None:
         """Write nothing more, and signal the run that it must end."""
-        self._closed = True
+        self._close_failed(error)
         self._send_signal(LeaseLost() if isinstance(error, StaleFence) else StoreFailed(describe_error(error)))
+
+    def _close_failed(self, error: Exception) -> None:
+        self._closed = True
+        self.failure = self.failure or dict(describe_error(error))
         if not isinstance(error, StoreError):
             log.error("the store raised an exception that is not a StoreError", exc_info=error)
 
 
-async def _run_in_worker(work: Callable[[], T]) -> T:
-    return await run_in_worker(STORE_WORKERS, work)
+def _compute_limit_s(plan: Plan) -> float:
+    """Return the active seconds at which a run must have ended."""
+    with plan.spec.limits.open(LoopClock(plan.started_at), plan.max_seconds, plan.max_amounts) as budget:
+        return budget.hard_at
 
 
 def _describe_holder(holder: Holder, now: float) -> str:
