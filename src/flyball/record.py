@@ -8,7 +8,7 @@ events) are dropped where they are invalid. Unknown keys are ignored, because a 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -69,13 +69,13 @@ def to_record(result: Result) -> dict[str, Any]:
 
 def _build_data_machine_record(result: Result) -> dict[str, Any]:
     return {
-        "messages": [_redact_message(result, _message_to_dict(message)) for message in result.messages],
+        "messages": messages_to_record(result.messages, result.sensitive),
         "final_content": result.text,
         "turn_count": result.turns,
         "completed": result.completed,
         "status": _STATUS[result.stop],
         "last_tool_calls": [
-            {"id": call.id, "name": call.name, "arguments": _redact_arguments(result, call.name, call.arguments)}
+            {"id": call.id, "name": call.name, "arguments": _redact(result.sensitive, call.name, call.arguments)}
             for call in result.last_calls
         ],
         "tool_execution_results": [outcome.to_dict() for outcome in result.tool_results],
@@ -89,15 +89,18 @@ def _build_data_machine_record(result: Result) -> dict[str, Any]:
     }
 
 
-def _redact_message(result: Result, message: dict[str, Any]) -> dict[str, Any]:
-    payload: dict[str, Any] = message.get("payload") or {}
-    if result.sensitive and "arguments" in payload:
-        payload["arguments"] = _redact_arguments(result, payload.get("name"), payload["arguments"])
-    return message
+def messages_to_record(messages: Iterable[Message], sensitive: Mapping[str, frozenset[str]]) -> list[dict[str, Any]]:
+    """Return the messages in JSON types. `sensitive` has the parameters to hide, by tool."""
+    rows = [_message_to_dict(message) for message in messages]
+    for row in rows if sensitive else ():
+        payload: dict[str, Any] = row.get("payload") or {}
+        if "arguments" in payload:
+            payload["arguments"] = _redact(sensitive, payload.get("name"), payload["arguments"])
+    return rows
 
 
-def _redact_arguments(result: Result, tool: str | None, arguments: Any) -> Any:
-    secret = result.sensitive.get(tool or "")
+def _redact(sensitive: Mapping[str, frozenset[str]], tool: str | None, arguments: Any) -> Any:
+    secret = sensitive.get(tool or "")
     if not secret:
         return arguments
     try:

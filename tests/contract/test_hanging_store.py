@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -60,7 +60,7 @@ class HangingStore(MemoryStore):
 
 
 @pytest.fixture
-def released(release: Event, monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
+def released(release: Event, monkeypatch: pytest.MonkeyPatch) -> Event:
     monkeypatch.setattr(store_calls, "CLOSING_S", 0.3)
     return release
 
@@ -85,8 +85,8 @@ def in_time(started_at: float) -> bool:
     return time.monotonic() - started_at < IN_TIME_S
 
 
-def code(error: Any) -> str | None:
-    return (error or {}).get("code")
+def code(error: Mapping[str, Any] | None) -> str | None:
+    return None if error is None else error["code"]
 
 
 @pytest.mark.parametrize("hangs", ["acquire", "keep"])

@@ -73,7 +73,7 @@ class RunStore:
         rows = self.store.journal.read(entry.run_id)
         if not rows:
             raise ResumeError(f"run {entry.run_id}", "the store has no journal of it; start a new run")
-        plan = restore_plan(Plan(spec=spec, run_id=entry.run_id, messages=()), rows[0].data)
+        plan = restore_plan(Plan(spec=spec, run_id=entry.run_id, messages=()), rows[0].data, self.store.transcript)
         if plan.has_shared_budget and options.get("within") is None:
             raise ResumeError(f"run {entry.run_id}", "it shares a budget with other runs; pass that budget as within=")
         lease = SessionLease(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -13,7 +13,7 @@ import anyio
 from .. import __version__
 from ..budget.deadline import Clock
 from ..errors import ResumeError, StaleFence, StoreError, describe_error
-from ..event import Delta, Event, ModelRequested, ToolReported
+from ..event import Delta, Event, ToolReported
 from ..loop.clock import LoopClock
 from ..loop.effects import Act, Answer, Append, Ask, Decide, Effect, Extend, Fingerprint, LeaseLost, Signal, StoreFailed
 from ..loop.ending import End
@@ -23,13 +23,14 @@ from ..loop.player import LoopPlayer
 from ..outcome import Success
 from ..recorder import Recorder
 from ..result import Result, Stop
-from ..store import Holder, Query, RunFinish
+from ..store import Entry, Holder, Query, RunFinish
 from ..tools.call import ToolCallRun
 from ..unit import Unit
-from .history import RunHistory, StartedEffect, parse_journal, restore_plan
+from .history import RunHistory, StartedEffect, parse_journal, read_session_run_number, restore_plan
 from .lease import SessionLease
 from .pending_step import PendingStep
 from .store_calls import STORE_WORKERS, StoreCaller
+from .stored_record import to_stored_record
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -80,6 +81,8 @@ class RunJournal:
         """Active seconds at which the run must have ended."""
         self._recorder: Recorder | None = None
         self._closed = False
+        self._transcript_count = 0
+        """Number of messages of the run, from the first, that the transcript has. 0 for a child run."""
         self._fingerprint = Fingerprint()
         self._effect_number = self._effect_fingerprint = 0
         """Number and fingerprint of the effect in progress."""
@@ -161,13 +164,23 @@ class RunJournal:
         session, store = self.lease.session, self.lease.store
         earlier = store.transcript.read(session)
         self._pending.add_messages(plan.messages)
+        self._pending.earlier = len(earlier)
         plan.messages = [*earlier, *plan.messages]
-        plan.has_transcript, plan.stored_count = True, len(plan.messages)
+        self._use_transcript(plan)
         for key, value in store.state.get(session).items():
             plan.state.setdefault(key, value)
         if earlier:
-            plan.session_run_number = 1 + len(store.runs.list(Query(session=session, limit=1_000_000)))
+            newest = store.runs.list(Query(session=session, limit=1))
+            plan.session_run_number = 1 + sum(map(self._read_run_number, newest))
         return plan
+
+    def _read_run_number(self, entry: Entry) -> int:
+        rows = self.lease.store.journal.read(entry.run_id)
+        return read_session_run_number(rows[0].data) if rows else 0
+
+    def _use_transcript(self, plan: Plan) -> None:
+        plan.has_transcript, plan.stored_count = True, len(plan.messages)
+        self._transcript_count = len(plan.messages)
 
     def _read_resumed(self, plan: Plan) -> Plan:
         """Return the plan of a resumed run, and read its history. A child run that had not started has none."""
@@ -177,14 +190,14 @@ class RunJournal:
             if self._is_child:
                 return plan
             raise ResumeError(f"run {plan.run_id}", "it is no longer in the store")
-        plan, self.history = restore_plan(plan, rows[0].data), parse_journal(rows)
+        plan, self.history = restore_plan(plan, rows[0].data, store.transcript), parse_journal(rows)
         self.next_event = 1 + max((event["seq"] for event in store.runs.events(plan.run_id)), default=-1)
         pending.is_stored = pending.is_resumed = True
         pending.take = self.history.take + 1
         if self._is_child:
             self.has_ended = self._closed = entry.finish is not None
             return plan
-        plan.has_transcript, plan.stored_count = True, len(plan.messages)
+        self._use_transcript(plan)
         self.history = self._select_history(self.history, plan, None if entry.finish is None else entry.finish.stop)
         return plan
 
@@ -223,6 +236,8 @@ class RunJournal:
         self._effect_fingerprint = self._fingerprint.add(effect)
         question = effect.question.id if isinstance(effect, Decide) else None
         self._effects.append((self._effect_fingerprint, question))
+        if isinstance(effect, Append):
+            self._transcript_count += len(effect.messages)
 
     def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
         """Return what a paused run resumes from in this process, if its agent has no store."""
@@ -302,7 +317,7 @@ class RunJournal:
             finish = RunFinish(
                 at=self._clock.wall(),
                 stop=result.stop.value,
-                record=_drop_record_events(_drop_result_events(result).to_dict()),
+                record=to_stored_record(result, self._transcript_count),
             )
             is_committed = await self._commit(finish=finish)
             if is_committed and not self._is_child:
@@ -365,14 +380,3 @@ def _describe_holder(holder: Holder, now: float) -> str:
     age = Unit.SECONDS.show(round(max(0.0, now - holder.since), 1))
     who = ":".join(holder.owner.split(":")[:2])  # host and process id; the rest is for other processes
     return f"{who} has held session {holder.session!r} for {age}."
-
-
-def _drop_result_events(result: Result) -> Result:
-    """Return a result with only those events that its record needs: the model requests."""
-    asked = [event for event in result.events if isinstance(event, ModelRequested)]
-    return replace(result, events=asked, children=tuple(map(_drop_result_events, result.children)))
-
-
-def _drop_record_events(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record without events, which the store has separately."""
-    return {**record, "events": [], "children": [_drop_record_events(child) for child in record["children"]]}

@@ -28,6 +28,8 @@ class PendingStep:
         self.is_resumed = False
         """True until the first commit after a resume."""
         self.state_changed = False
+        self.earlier = 0
+        """Number of messages of the plan that the transcript had before the run."""
         self._store = store
         self._is_child = is_child
         self._uncommitted: Step | None = None
@@ -113,7 +115,7 @@ class PendingStep:
             events, self._events = self._events, []
         start = None if self.is_stored else _build_start(plan)
         if start is not None:
-            rows.insert(0, Row(0, Kind.RUN, encode_plan(plan)))
+            rows.insert(0, Row(0, Kind.RUN, encode_plan(plan, self.earlier)))
         has_new_state = self.state_changed or (start is not None and bool(plan.state))
         step = Step(
             run_id=plan.run_id,

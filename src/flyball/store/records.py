@@ -89,7 +89,8 @@ class RunFinish:
     """Seconds since the epoch."""
     stop: str
     record: Mapping[str, Any] | None = None
-    """`Result.to_dict()`. None in lists, which leave it out."""
+    """`Result.to_dict()` without events, and without the messages that the session's transcript has. None in lists,
+    which leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
