@@ -62,9 +62,19 @@ _NO_COMPLETION: Mapping[str, Any] = {
 """Completion fields of a run that had nothing to prove."""
 
 
-def to_record(result: Result) -> dict[str, Any]:
+def to_record(result: Result, *, with_events: bool = True) -> dict[str, Any]:
     """Return the Data Machine record of a result with Flyball's own fields, in JSON types."""
-    return to_jsonable({**_build_data_machine_record(result), **_build_own_record(result)})
+    record = to_jsonable({**_build_data_machine_record(result), **_build_own_record(result)})
+    # Those are converted already. The longest lists of a long run need not be converted twice.
+    record["tool_execution_results"] = [outcome.to_dict() for outcome in result.tool_results]
+    record["request_metadata"] = [_describe_request(event) for event in _select_requests(result)]
+    record["events"] = [event.to_dict() for event in result.events] if with_events else []
+    record["children"] = [to_record(child, with_events=with_events) for child in result.children]
+    return record
+
+
+def _select_requests(result: Result) -> list[ModelRequested]:
+    return [event for event in result.events if isinstance(event, ModelRequested)]
 
 
 def _build_data_machine_record(result: Result) -> dict[str, Any]:
@@ -78,9 +88,9 @@ def _build_data_machine_record(result: Result) -> dict[str, Any]:
             {"id": call.id, "name": call.name, "arguments": _redact(result.sensitive, call.name, call.arguments)}
             for call in result.last_calls
         ],
-        "tool_execution_results": [outcome.to_dict() for outcome in result.tool_results],
+        "tool_execution_results": (),
         "usage": result.usage,
-        "request_metadata": [_describe_request(event) for event in result.events if isinstance(event, ModelRequested)],
+        "request_metadata": (),
         "max_turns_reached": _has_refused_turns(result),
         "warning": result.warning,
         "error": result.error,
@@ -137,11 +147,11 @@ def _build_own_record(result: Result) -> dict[str, Any]:
         "completion": result.completion,
         "reflections": result.reflections,
         "faults": result.faults,
-        "children": [to_record(child) for child in result.children],
+        "children": (),
         "usage_with_children": result.usage_with_children,
         "cost_usd_with_children": {name: Unit.USD.outer(cost) for name, cost in result.cost_with_children.items()},
         "questions": result.questions,
-        "events": [event.to_dict() for event in result.events],
+        "events": (),
         "events_dropped": result.events_dropped,
         "sink_errors": result.sink_errors,
         "finish": result.finish,
@@ -158,16 +168,16 @@ def _build_own_record(result: Result) -> dict[str, Any]:
 def _describe_request(event: ModelRequested) -> dict[str, Any]:
     mode = (event.header.metadata or {}).get("mode")
     return {
-        "provider": event.provider,
-        "model": event.model,
-        "mode": mode,
-        "purpose": event.purpose,
+        "provider": to_jsonable(event.provider),
+        "model": to_jsonable(event.model),
+        "mode": to_jsonable(mode),
+        "purpose": to_jsonable(event.purpose),
         "turn": event.turn,
         "bytes": event.size,
         "message_count": event.messages,
         "tool_count": len(event.tools),
         "estimated_tokens": event.estimated_tokens,
-        "timeout_s": event.timeout_s,
+        "timeout_s": to_jsonable(event.timeout_s),
         "attempt": event.attempt,
     }
 

@@ -24,6 +24,9 @@ _MAX_BITS = 10_000
 """Python refuses to format, and other programs to parse, an int of more than about 4,000 digits."""
 
 
+_UNCHANGED_TYPES = frozenset({bool, type(None)})
+
+
 def to_jsonable(value: object) -> Any:
     """Convert a value to JSON types; never raises and always ends.
 
@@ -34,7 +37,7 @@ def to_jsonable(value: object) -> Any:
     """
     if type(value) is str and value.isascii():
         return value
-    if type(value) is float and math.isfinite(value):
+    if type(value) in _UNCHANGED_TYPES or (type(value) is float and math.isfinite(value)):
         return value
     return _JsonWriter().write(value, 0)
 
@@ -51,7 +54,10 @@ class _JsonWriter:
 
     def write(self, value: object, depth: int) -> Any:
         self.remaining_values -= 1
-        if value is None or isinstance(value, bool):
+        kind = type(value)
+        if kind in _UNCHANGED_TYPES or (kind is str and str.isascii(value)):  # pyright: ignore[reportArgumentType]
+            return value
+        if isinstance(value, bool):
             return value
         if isinstance(value, Enum):
             return self.write(value.value, depth)

@@ -149,16 +149,24 @@ async def wait_for_worker(pool: WorkerPool, is_late: Callable[[], bool]) -> Work
     return worker
 
 
-async def run_in_worker(
-    pool: WorkerPool, work: Callable[[], T], scope: anyio.CancelScope | None = None, closing_seconds: float = 0.0
-) -> T:
-    """Run a blocking function in a worker and return its result.
+async def run_in_worker(pool: WorkerPool, work: Callable[[], T]) -> T:
+    """Run a blocking function in a worker and return its result. If the caller is cancelled, it is abandoned."""
+    worker = await wait_for_worker(pool, lambda: False)
+    if worker is None:
+        raise WorkersExhausted(f"no worker thread is free; {pool.hung} hang")
+    future, done = start_in_worker(worker, work)
+    try:
+        await done.wait()
+    finally:
+        if not done.is_set():
+            pool.abandon(worker)
+    return future.result(0)
 
-    The caller waits inside `scope`. If that ends the wait, the function continues alone and TimeoutError is raised. If
-    the calling task is cancelled, the function first gets `closing_seconds` to end.
-    """
+
+def start_in_worker(worker: WorkerThread, work: Callable[[], T]) -> tuple[Future[T], anyio.Event]:
+    """Start a blocking function in a worker. Return its future, and the event that this event loop gets at its end."""
     future: Future[T] = Future()
-    done, worker = anyio.Event(), None
+    done = anyio.Event()
 
     def run() -> None:
         try:
@@ -166,24 +174,8 @@ async def run_in_worker(
         except BaseException as error:
             future.set_exception(error)
 
-    try:
-        with scope or anyio.CancelScope():
-            worker = await wait_for_worker(pool, lambda: False)
-            if worker is None:
-                raise WorkersExhausted(f"no worker thread is free; {pool.hung} hang")
-            worker.start(_notify_after(run, done.set, get_call_soon()))
-            await done.wait()
-    except BaseException:
-        if worker is not None and not done.is_set():
-            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + closing_seconds):
-                await done.wait()
-        raise
-    finally:
-        if worker is not None and not done.is_set():
-            pool.abandon(worker)
-    if not future.done():
-        raise TimeoutError
-    return future.result(0)
+    worker.start(_notify_after(run, done.set, get_call_soon()))
+    return future, done
 
 
 async def run_and_wait(

@@ -55,7 +55,9 @@ class Agent(AgentOptions):
         self._check_money_limit(self._spec.limits.budgets["usd"])
         patience = validation.parse_duration("agent, approver_seconds", self.approver_seconds)
         object.__setattr__(self, "_person", Person(self.approver, patience))
-        run_store = None if self.store is None else RunStore(self.store, self.lease_seconds, self.clock)
+        run_store = (
+            None if self.store is None else RunStore(self.store, self.lease_seconds, self.clock, self.start_metadata)
+        )
         object.__setattr__(self, "_run_store", run_store)
 
     def run(self, task: Task, **options: Unpack[RunOptions]) -> Result:

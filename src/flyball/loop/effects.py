@@ -168,6 +168,10 @@ Flow = Generator[Effect[Any], Answer[Any], T]
 """Part of the loop: a generator that yields effects, receives answers and returns a T."""
 
 
+_encode_sorted = json.JSONEncoder(sort_keys=True, default=str).encode
+"""The same as json.dumps, which would build an encoder each time."""
+
+
 class Fingerprint:
     """Checksum of all effects of a run so far, to detect a replay that differs.
 
@@ -195,7 +199,7 @@ class Fingerprint:
         kind, *data = description
         if kind == "Act":
             data = [(call.id, call.name, call.arguments) for call in data]
-        text = json.dumps([kind, None if kind == "Wait" else data], sort_keys=True, default=str)
+        text = _encode_sorted([kind, None if kind == "Wait" else data])
         return zlib.crc32(text.encode("utf-8", "replace"), self.value)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from threading import get_ident
 from typing import Any, cast
@@ -216,10 +216,14 @@ class RunDriver:
         self.effects.bind_thread(call_soon, thread)
         self.signals.on_cancel(self._request_cancel)
 
-    async def _perform_stored(self, effect: Effect[Any]) -> Any:
+    def _perform_stored(self, effect: Effect[Any]) -> Awaitable[Any]:
         """Perform an effect after its start is recorded. If that fails, interrupt it instead."""
         self.timer.set_deadline(math.inf)  # that of the last effect must not interrupt this one
-        if await self._journal.record_start(len(self.player.answers), effect):
+        recorded = self._journal.record_start(len(self.player.answers), effect)
+        return self.effects.perform(effect) if recorded is True else self._perform_recorded(effect, recorded)
+
+    async def _perform_recorded(self, effect: Effect[Any], recorded: bool | Awaitable[bool]) -> Any:
+        if recorded is not False and await recorded:  # pyright: ignore[reportGeneralTypeIssues]
             return await self.effects.perform(effect)
         return self.effects.interrupt(effect)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..errors import FlyballError, UsageError
@@ -76,8 +76,11 @@ class EffectJournal(Protocol):
         """Count an effect that is answered without being performed."""
         ...
 
-    async def record_start(self, n: int, effect: Effect[Any]) -> bool:
-        """Record that an effect starts. Return False if it must not be performed."""
+    def record_start(self, n: int, effect: Effect[Any]) -> bool | Awaitable[bool]:
+        """Record that an effect starts. Return False if it must not be performed.
+
+        A bool is returned if nothing must be waited for, to save two coroutines for each effect.
+        """
         ...
 
     def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
@@ -145,7 +148,7 @@ class NullJournal:
 
     def record_replayed(self, effect: Effect[Any]) -> None: ...
 
-    async def record_start(self, n: int, effect: Effect[Any]) -> bool:
+    def record_start(self, n: int, effect: Effect[Any]) -> bool | Awaitable[bool]:
         return True
 
     def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None: ...

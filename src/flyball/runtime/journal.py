@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import anyio
 
 from .. import __version__
+from .._internal.workers import get_call_soon
 from ..budget.deadline import Clock
 from ..errors import ResumeError, StaleFence, StoreError, describe_error
-from ..event import Delta, Event, ToolReported
+from ..event import AskedPerson, Delta, Event, ToolReported
 from ..loop.clock import LoopClock
 from ..loop.effects import Act, Answer, Append, Ask, Decide, Effect, Extend, Fingerprint, LeaseLost, Signal, StoreFailed
 from ..loop.ending import End
@@ -23,10 +26,11 @@ from ..loop.player import LoopPlayer
 from ..outcome import Success
 from ..recorder import Recorder
 from ..result import Result, Stop
-from ..store import Entry, Holder, Query, RunFinish
+from ..store import Entry, Holder, Query, RunFinish, Step
 from ..tools.call import ToolCallRun
 from ..unit import Unit
-from .history import RunHistory, StartedEffect, parse_journal, read_session_run_number, restore_plan
+from .commit_queue import CallSoon, CommitJob, CommitQueue
+from .history import JOURNAL_CODEC, RunHistory, StartedEffect, parse_journal, read_session_run_number, restore_plan
 from .lease import SessionLease
 from .pending_step import PendingStep
 from .store_calls import STORE_WORKERS, StoreCaller
@@ -55,7 +59,12 @@ class RunJournal:
     is_stored = True
 
     def __init__(
-        self, lease: SessionLease, clock: Clock, resumption: Resumption | None = None, parent: RunJournal | None = None
+        self,
+        lease: SessionLease,
+        clock: Clock,
+        resumption: Resumption | None = None,
+        parent: RunJournal | None = None,
+        start_metadata: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.lease = lease
         self.history: RunHistory | None = None
@@ -73,7 +82,11 @@ class RunJournal:
         self._clock = clock
         self._resumption = resumption
         self._is_child = parent is not None
-        self._pending = PendingStep(lease.store, is_child=self._is_child)
+        self._pending = PendingStep(is_child=self._is_child, start_metadata=start_metadata)
+        self._queue = CommitQueue.of(lease.store)
+        self._commits_lock = Lock()
+        self._commits_in_progress = 0
+        """Number of steps in the queue. A step after them must not be written before them."""
         self._caller: StoreCaller = StoreCaller(lease.store) if parent is None else parent._caller.for_child()
         self._now: Callable[[], float] = lambda: 0.0
         """Returns the active seconds of the run."""
@@ -111,7 +124,7 @@ class RunJournal:
     def _on_event(self, event: Event) -> None:
         own = self._recorder is not None and event.header is self._recorder.header
         if own and not isinstance(event, _TRANSIENT_EVENTS) and not self._closed:
-            self._pending.add_event(event.to_dict())
+            self._pending.add_event(event)
 
     async def open(self, plan: Plan) -> Plan:
         """Acquire the session and return the plan with what the store knows.
@@ -154,10 +167,14 @@ class RunJournal:
     def _read(self, plan: Plan) -> Plan:
         return self._read_session(plan) if self._resumption is None else self._read_resumed(plan)
 
-    async def _call_store(self, work: Callable[[], T], deadline: float = 0.0) -> T:
-        """Call the store within the time of the run. `deadline` is that of an effect: an extended run has more time."""
+    async def _call_store(self, work: Callable[[], T]) -> T:
+        """Call the store within the time of the run."""
+        return await self._caller.call(work, self._compute_remaining_s())
+
+    def _compute_remaining_s(self, deadline: float = 0.0) -> float:
+        """Return the seconds that the run has left. An extended run has until the deadline of its effect."""
         limit_s = self._limit_s if deadline == math.inf else max(self._limit_s, deadline)
-        return await self._caller.call(work, limit_s - self._now())
+        return limit_s - self._now()
 
     def _read_session(self, plan: Plan) -> Plan:
         """Return the plan of a new run, with the earlier messages and the state of its session."""
@@ -191,14 +208,18 @@ class RunJournal:
                 return plan
             raise ResumeError(f"run {plan.run_id}", "it is no longer in the store")
         plan, self.history = restore_plan(plan, rows[0].data, store.transcript), parse_journal(rows)
-        self.next_event = 1 + max((event["seq"] for event in store.runs.events(plan.run_id)), default=-1)
+        events = store.runs.events(plan.run_id)
+        self.next_event = 1 + max((event["seq"] for event in events), default=-1)
         pending.is_stored = pending.is_resumed = True
         pending.take = self.history.take + 1
         if self._is_child:
             self.has_ended = self._closed = entry.finish is not None
             return plan
         self._use_transcript(plan)
-        self.history = self._select_history(self.history, plan, None if entry.finish is None else entry.finish.stop)
+        stop = None if entry.finish is None else entry.finish.stop
+        self.history = self._select_history(self.history, plan, stop)
+        if stop == Stop.PAUSED.value:
+            pending.drop_events_after = _find_asked(events, self.history.started[-1].question)
         return plan
 
     def _select_history(self, history: RunHistory, plan: Plan, stop: str | None) -> RunHistory:
@@ -261,41 +282,66 @@ class RunJournal:
     def release(self) -> None:
         """Do nothing: a stored run can be resumed as soon as its session is released."""
 
-    async def record_start(self, n: int, effect: Effect[Any]) -> bool:
+    def record_start(self, n: int, effect: Effect[Any]) -> bool | Awaitable[bool]:
         """Commit the start of an effect and everything before it. Return False if it must not be performed."""
         self._effect_number = n
         self._count_effect(effect)
         if self._closed or not self._check_lease():
             return False
-        data: dict[str, Any] = {"events": 0 if self._recorder is None else self._recorder.loop_event_count}
-        if isinstance(effect, Decide):
-            data["question"] = effect.question.id
-        self._pending.add_started(
-            n, self._effect_fingerprint, data, effect.messages if isinstance(effect, Append) else ()
-        )
-        for tool_call in cast("Sequence[ToolCallRun]", effect.acts) if isinstance(effect, Act) else ():
-            if tool_call.outcome is not None:  # known from before a resume
-                self._pending.add_outcome(n, tool_call.call.id, tool_call.outcome)
-        if isinstance(effect, Append):  # it is committed with the next effect or with the end
+        pending, kind, messages = self._pending, type(effect), ()
+        events = 0 if self._recorder is None else self._recorder.loop_event_count
+        data = f'{{"events":{events}}}'
+        if kind is Append:
+            messages = cast("Append", effect).messages
+        elif kind is Decide:
+            data = JOURNAL_CODEC.dumps({"events": events, "question": cast("Decide", effect).question.id})
+        pending.add_started(n, self._effect_fingerprint, data, messages)
+        if kind is Append:  # it is committed with the next effect or with the end
             return True
-        return await self._commit(effect.deadline if isinstance(effect, Ask | Act) else 0.0)
+        for tool_call in cast("Sequence[ToolCallRun]", cast("Act", effect).acts) if kind is Act else ():
+            if tool_call.outcome is not None:  # known from before a resume
+                pending.add_outcome(n, tool_call.call.id, tool_call.outcome)
+        return self._commit(effect)
 
-    async def _commit(self, deadline: float = 0.0, finish: RunFinish | None = None) -> bool:
-        """Commit what is pending: at once if the store need not wait, otherwise in a worker thread."""
-        guard, pending, committed = self.lease.guard, self._pending, list[bool]()
-        if not self._try_commit(lambda: committed.append(pending.commit_now(guard, finish))):
-            return False
-        if committed[0]:
+    def _commit(self, effect: Effect[Any] | None = None, finish: RunFinish | None = None) -> bool | Awaitable[bool]:
+        """Commit what is pending: at once if the store need not wait, otherwise in the writing thread of the store."""
+        step = self._pending.build(self.lease.guard, finish)
+        if step is None:
             return True
         try:
-            return await self._call_store(lambda: self._try_commit(lambda: pending.commit(guard, finish)), deadline)
-        except StoreError as error:
+            if not self._commits_in_progress and self._queue.keep_now(step):
+                return True
+        except Exception as error:
             self._stop_writing(error)
             return False
-        except BaseException:  # the task was cancelled
-            if self._caller.has_abandoned:
-                self._stop_writing(self._caller.build_error())
-            raise
+        return self._wait_for_commit(step, effect.deadline if isinstance(effect, Ask | Act) else 0.0)
+
+    async def _wait_for_commit(self, step: Step, deadline: float) -> bool:
+        done = anyio.Event()
+        job = self._submit(step, (get_call_soon(), done.set))
+        try:
+            await self._caller.wait(done, self._compute_remaining_s(deadline))
+        except BaseException as error:  # the store did not respond in time, or the task was cancelled
+            job.is_abandoned = True
+            if not done.is_set():
+                self._stop_writing(error if isinstance(error, StoreError) else self._caller.build_error())
+            if not isinstance(error, StoreError):
+                raise
+        return not self._closed
+
+    def _submit(self, step: Step, wake: tuple[CallSoon, Callable[[], object]] | None = None) -> CommitJob:
+        job = CommitJob(step, self._on_committed, wake)
+        with self._commits_lock:
+            self._commits_in_progress += 1
+        self._queue.submit(job)
+        return job
+
+    def _on_committed(self, job: CommitJob) -> None:
+        """Note the end of a commit, on the writing thread."""
+        with self._commits_lock:
+            self._commits_in_progress -= 1
+        if job.error is not None and not job.is_abandoned:
+            self._stop_writing(job.error)
 
     def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
         """Record the answer to an effect. It is written with the next commit."""
@@ -307,9 +353,9 @@ class RunJournal:
         """Write the outcome of one call of a batch at once."""
         if not self._closed and tool_call.outcome is not None:
             self._pending.add_outcome(self._effect_number, tool_call.call.id, tool_call.outcome)
-            worker = STORE_WORKERS.acquire()
-            if worker is not None:  # otherwise it is written with the next commit
-                worker.start(self._commit_outcomes)
+            step = self._pending.build_outcomes(self.lease.guard)
+            if step is not None:
+                self._submit(step)
 
     async def finish(self, result: Result) -> None:
         """Write the result and release the session."""
@@ -319,7 +365,9 @@ class RunJournal:
                 stop=result.stop.value,
                 record=to_stored_record(result, self._transcript_count),
             )
-            is_committed = await self._commit(finish=finish)
+            is_committed = self._commit(finish=finish)
+            if not isinstance(is_committed, bool):
+                is_committed = await is_committed
             if is_committed and not self._is_child:
                 self.lease.end()
         self._closed = True
@@ -339,23 +387,10 @@ class RunJournal:
                 log.warning("the lease of session %s was not released: %s", self.lease.session, error)
 
     def _check_lease(self) -> bool:
-        if not self.lease.is_held:
-            self._stop_writing(StaleFence(self.lease.session, "its lease was not renewed in time"))
-        return self.lease.is_held
-
-    def _try_commit(self, commit: Callable[[], None]) -> bool:
-        """Commit, on any thread. Return False if that failed."""
-        if self._closed:
-            return False
-        try:
-            commit()
-        except Exception as error:
-            self._stop_writing(error)
-            return False
-        return True
-
-    def _commit_outcomes(self) -> None:
-        self._try_commit(lambda: self._pending.commit_outcomes(self.lease.guard))
+        if self.lease.is_held:
+            return True
+        self._stop_writing(StaleFence(self.lease.session, "its lease was not renewed in time"))
+        return False
 
     def _stop_writing(self, error: Exception) -> None:
         """Write nothing more, and signal the run that it must end."""
@@ -367,6 +402,12 @@ class RunJournal:
         self.failure = self.failure or dict(describe_error(error))
         if not isinstance(error, StoreError):
             log.error("the store raised an exception that is not a StoreError", exc_info=error)
+
+
+def _find_asked(events: Sequence[Mapping[str, Any]], question: str | None) -> int | None:
+    """Return the number of the event that asked a question. None if no event did."""
+    asked = [event for event in events if event["event"] == AskedPerson.kind]
+    return next((event["seq"] for event in reversed(asked) if event["question_id"] == question), None)
 
 
 def _compute_limit_s(plan: Plan) -> float:

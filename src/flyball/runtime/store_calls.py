@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 import anyio
 
-from .._internal.workers import WorkerPool, WorkersExhausted, loop_time, run_in_worker
+from .._internal.workers import WorkerPool, loop_time, start_in_worker, wait_for_worker
 from ..errors import StoreError
 from ..store import Store
 
@@ -53,24 +53,34 @@ class StoreCaller:
 
     async def call(self, work: Callable[[], T], remaining_s: float = math.inf) -> T:
         """Run a blocking function of the store. Raises StoreError if it takes too long."""
-        is_done = False
-
-        def run() -> T:
-            nonlocal is_done
-            try:
-                return work()
-            finally:
-                is_done = True
-
-        seconds = CLOSING_S + (0.0 if self.is_cancelled else max(0.0, remaining_s))
-        scope = self._scope = anyio.CancelScope(shield=True, deadline=loop_time() + seconds)
+        until = loop_time() + max(0.0, remaining_s)
+        worker = await wait_for_worker(STORE_WORKERS, lambda: self.is_cancelled or loop_time() > until)
+        if worker is None:
+            raise self.build_error(f"no thread is free to call it; {STORE_WORKERS.hung} hang")
+        future, done = start_in_worker(worker, work)
         try:
-            return await run_in_worker(STORE_WORKERS, run, scope, CLOSING_S)
-        except (TimeoutError, WorkersExhausted) as error:
-            raise self.build_error() if isinstance(error, TimeoutError) else self.build_error(str(error)) from error
+            await self.wait(done, remaining_s)
+        finally:
+            if not done.is_set():
+                STORE_WORKERS.abandon(worker)
+        return future.result(0)
+
+    async def wait(self, done: anyio.Event, remaining_s: float = math.inf) -> None:
+        """Wait for a call of the store. Raises StoreError if it takes too long."""
+        seconds = CLOSING_S + (0.0 if self.is_cancelled else max(0.0, remaining_s))
+        self._scope = anyio.CancelScope(shield=True, deadline=loop_time() + seconds)
+        try:
+            with self._scope:
+                await done.wait()
+        except BaseException:  # the task was cancelled
+            with anyio.CancelScope(shield=True, deadline=loop_time() + CLOSING_S):
+                await done.wait()
+            raise
         finally:
             self._scope = None
-            self.has_abandoned = self.has_abandoned or not is_done
+            self.has_abandoned = self.has_abandoned or not done.is_set()
+        if not done.is_set():
+            raise self.build_error()
 
     def build_error(self, reason: str = "it did not respond in the time of the run") -> StoreError:
         """Return the error for a call that was abandoned."""

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .._internal.json_reader import JsonReader
-from ..event import ModelRequested
-from ..record import messages_to_record
+from ..record import messages_to_record, to_record
 from ..result import Result
 
 if TYPE_CHECKING:
@@ -24,22 +23,11 @@ def to_stored_record(result: Result, transcript_count: int) -> dict[str, Any]:
     The store has the events of each run and the transcript of its session. In a long session, the earlier messages
     would be most of every record.
     """
-    own = replace(_drop_events(result), messages=result.messages[transcript_count:])
-    record = _empty_events(own.to_dict())
+    record = to_record(replace(result, messages=result.messages[transcript_count:]), with_events=False)
     if transcript_count:
         sensitive = {tool: sorted(names) for tool, names in result.sensitive.items()}
         record[_TRANSCRIPT] = {"messages": transcript_count, "sensitive": sensitive}
     return record
-
-
-def _drop_events(result: Result) -> Result:
-    """Return a result with only those events that its record needs: the model requests."""
-    asked = [event for event in result.events if isinstance(event, ModelRequested)]
-    return replace(result, events=asked, children=tuple(map(_drop_events, result.children)))
-
-
-def _empty_events(record: dict[str, Any]) -> dict[str, Any]:
-    return {**record, "events": [], "children": [_empty_events(child) for child in record["children"]]}
 
 
 def join_stored_record(store: Store, record: Mapping[str, Any]) -> dict[str, Any]:
