@@ -95,6 +95,8 @@ class Result:
     """State that `agent.resume` continues from. Kept in memory only."""
     error: Mapping[str, Any] | None = None
     """Error of a failed run: `code`, `kind` and `message`. None if there was none."""
+    store_error: Mapping[str, Any] | None = None
+    """Error of the store, with the same keys, if it does not have the end of this run. None if nothing is missing."""
     run_id: str = ""
     session_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -154,6 +156,8 @@ class Result:
 
     def _explain_next_step(self) -> str:
         """Return what would let the run continue, with the options to set."""
+        if self.store_error is not None:
+            return self._explain_unstored(self.store_error)
         next_step = _NEXT_STEPS[self.stop]
         remedies = self._list_remedies() if self.stop in (Stop.BUDGET, Stop.DEADLINE) else []
         return f"{next_step.removesuffix('.')}: {'; '.join(remedies)}." if remedies else next_step
@@ -164,6 +168,10 @@ class Result:
         if "max_seconds_reached" in self.flags:
             remedies.append(describe_seconds_remedy(round(self.seconds, 1)))
         return [remedy for remedy in remedies if remedy]
+
+    def _explain_unstored(self, error: Mapping[str, Any]) -> str:
+        reason = "" if error == self.error else f" ({error.get('message')})"
+        return f"The end of this run is not stored{reason}."
 
     def _explain_unpriced(self) -> str:
         money = self.budgets.get("usd")

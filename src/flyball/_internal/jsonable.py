@@ -25,6 +25,11 @@ _MAX_BITS = 10_000
 """Python refuses to format, and other programs to parse, an int of more than about 4,000 digits."""
 
 
+_UNCHANGED_TYPES = frozenset({bool, type(None)})
+_ENCODERS = {sort_keys: json.JSONEncoder(sort_keys=sort_keys, default=str).encode for sort_keys in (False, True)}
+"""json.dumps would build an encoder each time."""
+
+
 def to_jsonable(value: object) -> Any:
     """Convert a value to JSON types; never raises and always ends.
 
@@ -35,7 +40,7 @@ def to_jsonable(value: object) -> Any:
     """
     if type(value) is str and value.isascii():
         return value
-    if type(value) is float and math.isfinite(value):
+    if type(value) in _UNCHANGED_TYPES or (type(value) is float and math.isfinite(value)):
         return value
     return _JsonWriter().write(value, 0)
 
@@ -46,7 +51,7 @@ def to_json_text(value: object, *, sort_keys: bool = False) -> str:
     Objects of a model or a tool may contain themselves, or have a text that raises.
     """
     try:
-        return json.dumps(value, sort_keys=sort_keys, default=str)
+        return _ENCODERS[sort_keys](value)
     except Exception:
         return json.dumps(to_jsonable(value), sort_keys=sort_keys)
 
@@ -63,7 +68,10 @@ class _JsonWriter:
 
     def write(self, value: object, depth: int) -> Any:
         self.remaining_values -= 1
-        if value is None or isinstance(value, bool):
+        kind = type(value)
+        if kind in _UNCHANGED_TYPES or (kind is str and str.isascii(value)):  # pyright: ignore[reportArgumentType]
+            return value
+        if isinstance(value, bool):
             return value
         if isinstance(value, Enum):
             return self.write(value.value, depth)

@@ -29,6 +29,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+class WorkersExhausted(RuntimeError):
+    """So many workers hang that no other is started."""
+
+
 class WorkerThread(Protocol):
     """Thread that runs a function, then calls the callback that the function returned."""
 
@@ -146,11 +150,23 @@ async def wait_for_worker(pool: WorkerPool, is_late: Callable[[], bool]) -> Work
 
 
 async def run_in_worker(pool: WorkerPool, work: Callable[[], T]) -> T:
-    """Run a blocking function in a worker and return its result.
+    """Run a blocking function in a worker and return its result. If the caller is cancelled, it is abandoned."""
+    worker = await wait_for_worker(pool, lambda: False)
+    if worker is None:
+        raise WorkersExhausted(f"no worker thread is free; {pool.hung} hang")
+    future, done = start_in_worker(worker, work)
+    try:
+        await done.wait()
+    finally:
+        if not done.is_set():
+            pool.abandon(worker)
+    return future.result(0)
 
-    The wait is shielded from cancellation, because the effect of an abandoned function would be unknown.
-    """
+
+def start_in_worker(worker: WorkerThread, work: Callable[[], T]) -> tuple[Future[T], anyio.Event]:
+    """Start a blocking function in a worker. Return its future, and the event that this event loop gets at its end."""
     future: Future[T] = Future()
+    done = anyio.Event()
 
     def run() -> None:
         try:
@@ -158,12 +174,8 @@ async def run_in_worker(pool: WorkerPool, work: Callable[[], T]) -> T:
         except BaseException as error:
             future.set_exception(error)
 
-    with anyio.CancelScope(shield=True):
-        worker = await wait_for_worker(pool, lambda: False)
-        if worker is None:
-            raise RuntimeError(f"no worker thread is free; {pool.hung} hang")
-        await run_and_wait(worker, run, inf)
-    return future.result(0)
+    worker.start(_notify_after(run, done.set, get_call_soon()))
+    return future, done
 
 
 async def run_and_wait(

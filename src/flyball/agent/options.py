@@ -87,6 +87,8 @@ class AgentOptions:
     """Store of runs and sessions, or its address: `sqlite:///runs.db`, `memory:`. None means that nothing is stored."""
     lease_seconds: float = 300.0
     """Seconds that a run keeps its session locked after its process stops responding."""
+    start_metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Data that the store adds to `metadata` in the start of each run. Results and events do not have it."""
     unpriced: Unpriced | Literal["refuse", "tokens_only"] = Unpriced.REFUSE
     """Handling of a money limit when the price of a model is unknown: `refuse` raises an error, `tokens_only` ignores
     the limit for that model and lists it in `result.unpriced`."""

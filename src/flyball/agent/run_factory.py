@@ -30,7 +30,7 @@ from ..rules import RuleSet
 from ..rules.reload import RuleReloader
 from ..runtime import Person, RunDriver, build_driver
 from ..runtime.effect_journal import EffectJournal, PauseJournal
-from ..runtime.journal import STORE_WORKERS
+from ..runtime.store_calls import STORE_WORKERS
 from .inherited import Inheritance
 from .model import check_money_limit
 from .options import AgentOptions, ResumeOptions, RunOptions, check_run_options
@@ -62,7 +62,9 @@ class RunFactory:
         patience = validation.parse_duration("agent, approver_seconds", options.approver_seconds)
         self._person = Person(options.approver, patience)
         self._run_store = (
-            None if options.store is None else RunStore(options.store, options.lease_seconds, options.clock)
+            None
+            if options.store is None
+            else RunStore(options.store, options.lease_seconds, options.clock, options.start_metadata)
         )
 
     @staticmethod
@@ -80,6 +82,8 @@ class RunFactory:
 
     async def aresume(self, run: Result | str, answers: Answers, options: ResumeOptions) -> Result:
         """Resume a run in the current event loop."""
+        if self._run_store is None:
+            return await self._build_resumed_driver(run, answers, options, self._options.sinks).drive()
         context = copy_context_for_thread()  # a store may block, and only this context knows the caller
         driver = await run_in_worker(
             STORE_WORKERS, lambda: context.run(self._build_resumed_driver, run, answers, options, self._options.sinks)

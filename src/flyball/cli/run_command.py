@@ -27,7 +27,7 @@ from ..unit import Unit
 from .live import JsonLinesView, Lines, Live, RunView, SilentView
 from .output import EXIT_CODES, USER_ERRORS, exit_with_error, print_line, print_raw
 from .run_config import RunConfig
-from .saved_config import ConfigSavingStore
+from .saved_config import build_start_metadata
 from .store_option import StoreLocation
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def execute_run(
 ) -> None:
     """Run to the end and exit with the code of its stop reason."""
     result = _run_to_end(config, start_run, output_mode.build_view(), store)
-    stored = _is_persistent(store)
+    stored = _is_persistent(store) and result.store_error is None
     with suppress(BrokenPipeError):  # the exit code still tells why it ended
         _save_record(result, stored)
         if not output_mode.as_jsonl:
@@ -81,9 +81,7 @@ def _run_to_end(config: RunConfig, start_run: Callable[[Agent], Run], view: RunV
     try:
         approver = build_approver(config.yes, view)
         sinks = [approver.receive_event] if isinstance(approver, TerminalApprover) else []
-        agent = config.build_agent(
-            [view.watch], approver, sinks, None if store is None else ConfigSavingStore(store, config)
-        )
+        agent = config.build_agent([view.watch], approver, sinks, store, build_start_metadata(config))
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
     with view:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -56,6 +56,7 @@ class RunConfig:
         approver: Approver | None = None,
         sinks: Sequence[Sink] = (),
         store: Store | None = None,
+        start_metadata: Mapping[str, Any] | None = None,
     ) -> Agent:
         """Build the agent.
 
@@ -77,6 +78,7 @@ class RunConfig:
             hooks=hooks,
             sinks=sinks,
             store=store,
+            start_metadata=start_metadata or {},
         )
         if agent.ruleset.problems:  # never run without a rule that the user relies on
             raise ConfigErrors(agent.ruleset.problems)

@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .._internal.json_reader import JsonReader
@@ -20,7 +18,7 @@ from ..errors import UsageError
 from .run_config import RunConfig
 
 if TYPE_CHECKING:
-    from ..store import Entry, Step, Store
+    from ..store import Entry
 
 METADATA_KEY = "flyball_run"
 _SECRET = re.compile(
@@ -35,29 +33,9 @@ _MAY_HIDE = ("model", "mcp")
 _PATHS = ("completion", "schema")
 
 
-class ConfigSavingStore:
-    """Store wrapper that adds the options to the start of each top-level run."""
-
-    def __init__(self, store: Store, config: RunConfig) -> None:
-        self._store = store
-        self._saved_config = config_to_dict(config)
-        self.transcript, self.journal, self.lease = store.transcript, store.journal, store.lease
-        self.state, self.runs = store.state, store.runs
-        self.prune, self.close = store.prune, store.close
-
-    def keep(self, step: Step) -> None:
-        start = step.start
-        if start is not None and start.parent is None:
-            step = replace(step, start=replace(start, metadata={**start.metadata, METADATA_KEY: self._saved_config}))
-        self._store.keep(step)
-
-    def __enter__(self) -> ConfigSavingStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+def build_start_metadata(config: RunConfig) -> dict[str, Any]:
+    """Return the options as metadata of a run's start."""
+    return {METADATA_KEY: config_to_dict(config)}
 
 
 def config_to_dict(config: RunConfig) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from threading import get_ident
 from typing import Any, cast
@@ -34,12 +34,11 @@ from .model_call import ModelCaller
 from .resume import resume_run
 from .runner import Runner, SignalQueue
 from .shared_budget import SharedBudgetClient
+from .store_calls import CLOSING_S
 from .timer import RunTimer
 from .tool_events import CallSoon, ToolEvents
 from .tool_sources import OpenSources, open_sources
 
-_CLOSING_S = 5.0
-"""Seconds that a cancelled run may take to save its messages and settle its budgets."""
 _WORKERS = WorkerPool()
 _GRACE = Purpose.GRACE  # looked up once: see loop/state.py
 
@@ -115,7 +114,7 @@ class RunDriver:
         self.effects.until = plan.until
         self._scope: anyio.CancelScope | None = None
         self._call_soon: CallSoon | None = None
-        journal.attach(recorder, signals.send)
+        journal.attach(recorder, signals.send, timer.now)
 
     @property
     def agent(self) -> str:
@@ -163,9 +162,13 @@ class RunDriver:
 
     async def _drive_stored(self) -> Result:
         journal = self._journal
+        self.timer.set_elapsed(0.0)
+        self._bind_thread()
+        if self.signals.is_cancelling:
+            journal.cancel()
         try:
             self._set_plan(await journal.open(self._plan))
-            self.timer.set_elapsed(0.0)  # waiting for the session does not count
+            self.timer.set_elapsed(journal.opened_s)  # waiting for another run that holds the session does not count
             return await self._drive()
         finally:
             await journal.close()
@@ -213,9 +216,14 @@ class RunDriver:
         self.effects.bind_thread(call_soon, thread)
         self.signals.on_cancel(self._request_cancel)
 
-    async def _perform_stored(self, effect: Effect[Any]) -> Any:
+    def _perform_stored(self, effect: Effect[Any]) -> Awaitable[Any]:
         """Perform an effect after its start is recorded. If that fails, interrupt it instead."""
-        if await self._journal.record_start(len(self.player.answers), effect):
+        self.timer.set_deadline(math.inf)  # that of the last effect must not interrupt this one
+        recorded = self._journal.record_start(len(self.player.answers), effect)
+        return self.effects.perform(effect) if recorded is True else self._perform_recorded(effect, recorded)
+
+    async def _perform_recorded(self, effect: Effect[Any], recorded: bool | Awaitable[bool]) -> Any:
+        if recorded is not False and await recorded:  # pyright: ignore[reportGeneralTypeIssues]
             return await self.effects.perform(effect)
         return self.effects.interrupt(effect)
 
@@ -274,7 +282,7 @@ class RunDriver:
     async def _close(self, effect: Effect[Any] | None) -> None:
         """End the loop after a cancel: save messages and settle budgets for a limited time, interrupt the rest."""
         if effect is not None and not self.signals.ended:
-            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSING_S):
+            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CLOSING_S):
                 while effect is not None:
                     saves = isinstance(effect, Append | Grant)
                     answer = await self._perform_stored(effect) if saves else self.effects.interrupt(effect)
@@ -284,6 +292,9 @@ class RunDriver:
         self.effects.close()
         if self.result is not None:
             await self._journal.finish(self.result)
+            failure = self._journal.failure
+            if failure is not None:
+                self.player.result = replace(self.result, store_error=failure)
         self._break_cycles()
 
     def _break_cycles(self) -> None:
@@ -299,7 +310,11 @@ class RunDriver:
         """Interrupt the effect in progress, from any thread."""
         if self._call_soon is not None:
             with contextlib.suppress(RuntimeError):  # the event loop is closed, and the run has ended with it
-                self._call_soon(self._cancel_scope)
+                self._call_soon(self._on_cancel)
+
+    def _on_cancel(self) -> None:
+        self._journal.cancel()
+        self._cancel_scope()
 
     def _cancel_scope(self) -> None:
         if self._scope is not None:
