@@ -5,13 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from threading import RLock, get_ident
+from threading import get_ident
 from typing import Any, Literal, Self
 
 from .. import event
 from .._internal import validation
 from ..budget.deadline import SYSTEM, Clock
 from ..budget.limits import Limits
+from ..budget.lock import create_lock
 from ..budget.price import Price, Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
@@ -70,7 +71,7 @@ class govern:  # noqa: N801  (reads as a verb: `with govern(limits) as run`)
         validation.parse_enum("govern, unpriced", self.unpriced, Unpriced)
         if self.price is not None and not callable(getattr(self.price, "cost", None)):
             raise ConfigError("govern, price", self.price, "a price, such as TokenPrice(input=3, output=15)")
-        self.lock = RLock()
+        self.lock = create_lock()
         self._state: _RunState | None = None
         self._result: Result | None = None
         self._stops: set[Stop] = set()
