@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
+from time import monotonic
 from typing import Any
 
 import anyio
@@ -79,13 +80,16 @@ class ApprovalCaller:
         return Verdict(None)
 
     async def _ask_async(self, question: Question, seconds: float) -> Verdict:
-        with anyio.move_on_after(seconds):
-            return to_verdict(await self._approver(question))
+        deadline = anyio.current_time() + seconds
+        with anyio.CancelScope(deadline=deadline):
+            verdict = to_verdict(await self._approver(question))
+            if anyio.current_time() < deadline:  # otherwise the approver ignored that it was cancelled
+                return verdict
         return _build_timeout_verdict(seconds)
 
     async def _ask_in_worker(self, question: Question, seconds: float) -> Verdict:
-        deadline = anyio.current_time() + seconds
-        worker = await wait_for_worker(_APPROVER_WORKERS, lambda: anyio.current_time() >= deadline)
+        deadline = monotonic() + seconds
+        worker = await wait_for_worker(_APPROVER_WORKERS, lambda: monotonic() >= deadline)
         if worker is None:
             return Verdict(
                 False, f"the approver was not called: no worker thread is free; {_APPROVER_WORKERS.hung} hang"
@@ -95,11 +99,13 @@ class ApprovalCaller:
 
         def work() -> None:
             try:
-                verdicts.append(to_verdict(context.run(self._approver, question)))
+                verdict = to_verdict(context.run(self._approver, question))
             except BaseException as error:
-                verdicts.append(_build_failed_verdict(error))
+                verdict = _build_failed_verdict(error)
+            # The event loop may notice the end late, so the time counts at which the approver answered.
+            verdicts.append(verdict if monotonic() < deadline else _build_timeout_verdict(seconds))
 
-        if not await run_and_wait(worker, work, seconds):
+        if not await run_and_wait(worker, work, deadline - monotonic()):
             self.interrupt()
             return _build_timeout_verdict(seconds)
         self._worker = None
