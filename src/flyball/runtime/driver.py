@@ -98,10 +98,16 @@ class RunDriver:
             timer,
             signals,
             ModelCaller(
-                cast("Model", spec.model.main), spec.model.is_async, workers, events.on_text, spec.model.others
+                cast("Model", spec.model.main),
+                spec.model.is_async,
+                workers,
+                events.on_text,
+                spec.model.others,
+                spec.origin,
             ),
             make_tool_runner(
                 workers=workers,
+                owner=spec.origin,
                 clock=timer,
                 run_id=plan.run_id,
                 state=plan.state,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._internal.jsonable import copy_arguments
 from .._internal.text import redact_arguments
 from .._internal.workers import Worker
 from ..budget.deadline import DeadlineToken
@@ -86,10 +87,13 @@ class ToolCallRun:
 
     @property
     def redacted_arguments(self) -> dict[str, Any]:
-        """Return the arguments with sensitive values replaced by `***`."""
+        """Return a copy of the arguments with sensitive values replaced by `***`.
+
+        The tool may change a list or a table that it receives. Events keep what was asked.
+        """
         if not self.tool.sensitive:
-            return self.values
-        return redact_arguments(self.values, self.tool.sensitive)
+            return copy_arguments(self.values)
+        return copy_arguments(redact_arguments(self.values, self.tool.sensitive))
 
     def start(self, now: float, deadline: float) -> None:
         """Set the start time and the deadline.

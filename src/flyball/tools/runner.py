@@ -70,6 +70,8 @@ class ToolRunner:
     watcher: Watcher | None = None
     may_write: Callable[[], bool] = lambda: True
     """Returns False if the run has lost its session to another run, or may have."""
+    owner: object = None
+    """Identity of the agent, for its share of the workers."""
     parallel: int = 8
     """Maximum number of calls of one group in progress at a time."""
 
@@ -160,7 +162,9 @@ class ToolRunner:
     async def _run_in_worker(self, tool_call: ToolCallRun, deadline: float) -> Sequence[Outcome | None]:
         bound, context = self.bind(tool_call), copy_context_for_thread()
         context.run(POSITION.set, self._build_position(tool_call))
-        tool_call.worker = await wait_for_worker(self.workers, lambda: self.clock.now() >= tool_call.deadline)
+        tool_call.worker = await wait_for_worker(
+            self.workers, lambda: self.clock.now() >= tool_call.deadline, self.owner
+        )
         if tool_call.worker is None:
             tool_call.deny(
                 Reason.OVERLOAD, f"no worker thread became free in time; {self.workers.hung} hang", self.clock.now()
