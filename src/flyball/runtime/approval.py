@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
+from .._internal.detach import run_detachable
 from .._internal.workers import (
     Worker,
     WorkerPool,
@@ -41,9 +43,11 @@ NO_PERSON = Person()
 class ApprovalCaller:
     """Asks the questions of one run, one at a time."""
 
-    __slots__ = ("_approver", "_is_async", "_seconds", "_verdicts", "_worker")
+    __slots__ = ("_approver", "_is_async", "_on_hung", "_seconds", "_verdicts", "_worker")
 
-    def __init__(self, person: Person) -> None:
+    def __init__(self, person: Person, on_hung: Callable[[], object] = lambda: None) -> None:
+        self._on_hung = on_hung
+        """Called when an async approver ignores its cancellation and is left behind."""
         self._approver: Any = person.approver
         self._is_async = is_async(person.approver)
         self._seconds = person.seconds
@@ -81,11 +85,12 @@ class ApprovalCaller:
 
     async def _ask_async(self, question: Question, seconds: float) -> Verdict:
         deadline = anyio.current_time() + seconds
-        with anyio.CancelScope(deadline=deadline):
-            verdict = to_verdict(await self._approver(question))
-            if anyio.current_time() < deadline:  # otherwise the approver ignored that it was cancelled
-                return verdict
-        return _build_timeout_verdict(seconds)
+        said = await run_detachable(partial(self._call, question), seconds, self._on_hung)
+        # An approver that ignores its cancellation answers too late.
+        return said if said is not None and anyio.current_time() < deadline else _build_timeout_verdict(seconds)
+
+    async def _call(self, question: Question) -> Verdict:
+        return to_verdict(await self._approver(question))
 
     async def _ask_in_worker(self, question: Question, seconds: float) -> Verdict:
         deadline = monotonic() + seconds

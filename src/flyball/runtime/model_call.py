@@ -90,7 +90,8 @@ class ModelCaller:
             raise
         except BaseException as error:  # also asyncio's CancelledError in trio
             return ModelFailure.from_error(error)
-        self._request = None
+        if self._request is request:  # otherwise this call was left behind, and another is in progress
+            self._request = None
         if isinstance(reply, ModelFailure):
             return reply
         flaw = None if _is_well_formed(reply) else _find_flaw(reply)

@@ -125,14 +125,14 @@ class ToolCallRun:
             message = "the error has no readable message"
         return self.gate.close(Failure(kind=type(error).__name__, error=message, **self._outcome_fields(now)))
 
-    def time_out(self, now: float) -> bool:
-        """Close the call as timed out."""
+    def time_out(self, now: float, hung: bool = False) -> bool:
+        """Close the call as timed out. `hung` says that an `async def` tool ignores its cancellation."""
         cap_s = round(self.deadline - self.started_at, 3)
-        return self.gate.close(Timeout(cap_s=cap_s, hung=self.worker is not None, **self._outcome_fields(now)))
+        return self.gate.close(Timeout(cap_s=cap_s, hung=hung or self.worker is not None, **self._outcome_fields(now)))
 
-    def cancel(self, now: float) -> bool:
+    def cancel(self, now: float, hung: bool = False) -> bool:
         """Close the call as cancelled."""
-        return self.gate.close(Cancelled(hung=self.worker is not None, **self._outcome_fields(now)))
+        return self.gate.close(Cancelled(hung=hung or self.worker is not None, **self._outcome_fields(now)))
 
     def deny(self, reason: Reason, message: str, now: float) -> bool:
         """Close the call as denied, before the tool ran."""
