@@ -6,7 +6,10 @@ statements of a text that was parsed before, and notes the line of each.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,11 +31,16 @@ _IN_VALUE = re.compile(
 )
 
 
+_MAX_BYTES = 10_000_000
+
+
 class TomlDocument:
     """Parsed TOML text with the line of each key."""
 
     def __init__(self, text: str, name: str = "TOML") -> None:
         self.text = text
+        self.digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+        """SHA-256 of the text that was parsed. The file may have changed since."""
         self.data: dict[str, Any] = _parse(text, name)
         self._lines: dict[KeyPath, int] | None = None
 
@@ -40,7 +48,7 @@ class TomlDocument:
     def read(cls, path: Path) -> TomlDocument:
         """Read a file; raise TomlError with the file and line of a mistake."""
         try:
-            text = path.read_bytes().decode("utf-8")
+            text = _read_bytes(path).decode("utf-8")
         except OSError as error:
             raise TomlError(str(path), reason=f"cannot read the file: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
@@ -59,6 +67,17 @@ class TomlDocument:
             if key_path[:depth] in self._lines:
                 return self._lines[key_path[:depth]]
         return None
+
+
+def _read_bytes(path: Path) -> bytes:
+    """Read a file that may come from a stranger: a pipe would never end, nor would some devices."""
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            raise OSError("it is a pipe, not a file")
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise OSError(f"it has more than {_MAX_BYTES:,} bytes")
+    return content
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:

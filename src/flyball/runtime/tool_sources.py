@@ -121,7 +121,7 @@ class OpenSources:
 
     async def wait_closed(self) -> None:
         """Wait for the tasks of the sources, and leave those behind that ignore their cancellation."""
-        pending = [source for source in self._sources if source.task is not None]
+        pending: list[_Source] = [source for source in self._sources if source.task is not None]
         cancelled: asyncio.CancelledError | None = None
         while pending:
             try:
