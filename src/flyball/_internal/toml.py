@@ -71,7 +71,8 @@ class TomlDocument:
 
 def _read_bytes(path: Path) -> bytes:
     """Read a file that may come from a stranger: a pipe would never end, nor would some devices."""
-    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
         if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
             raise OSError("it is a pipe, not a file")
         content = file.read(_MAX_BYTES + 1)
