@@ -7,6 +7,7 @@
     │   ├── SettingError             a value from the environment or a settings file is invalid
     │   ├── TomlError                a file is not readable TOML
     │   └── UsageError               a call is wrong, or comes at the wrong time
+    │       └── UntrustedSettings    a settings file of a project does more than lower limits
     ├── ArgumentError (ValueError)   a model called a tool with invalid arguments
     ├── CallClosed                   a tool tried to write after its call had ended
     ├── CommandFailed                a command that a tool ran did not succeed
@@ -132,6 +133,12 @@ class UsageError(ConfigError):
 
     def __str__(self) -> str:
         return self.message
+
+
+class UntrustedSettings(UsageError):
+    """Settings file in a project that does more than lower limits, and that the user has not trusted."""
+
+    code = "untrusted_settings"
 
 
 class ResumeError(ConfigError):

@@ -79,7 +79,7 @@ class Result:
     finish: str | None = None
     """Why the model's last reply ended: `stop`, `length` (incomplete), `content_filter`, or `cut` (by Flyball)."""
     hung: int = 0
-    """Number of abandoned tool threads that were still running when the run ended."""
+    """Number of tools, async models and async approvers that were left behind and still ran at the end of the run."""
     state: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values that tools have set."""
     sensitive: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])

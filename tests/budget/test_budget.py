@@ -246,6 +246,16 @@ def test_a_budget_cannot_be_copied_or_pickled_into_a_second_allowance() -> None:
             duplicate(turns)
 
 
+def test_a_hold_cannot_be_copied_or_pickled_and_settled_twice() -> None:
+    tokens = IterationBudget("tokens", 1_000)
+    with tokens.hold(800) as hold:
+        for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="hold cannot be copied"):
+                duplicate(hold)
+        hold.settle(350)
+    assert (tokens.used, tokens.held) == (350, 0)
+
+
 def test_an_absurd_number_does_not_break_the_message() -> None:
     with pytest.raises(ConfigError, match="'turns', ceiling"):
         IterationBudget("turns", -(10**5_000))

@@ -6,6 +6,7 @@ values that a caller passes.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +24,8 @@ _MAX_DEPTH = 40
 _MAX_VALUES = 200_000
 _MAX_BITS = 10_000
 """Python refuses to format, and other programs to parse, an int of more than about 4,000 digits."""
+
+_IMMUTABLE_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
 _UNCHANGED_TYPES = frozenset({bool, type(None)})
@@ -126,6 +129,23 @@ def _safe_repr(value: object) -> str:
         return repr(value).encode("utf-8", "replace").decode("utf-8")
     except Exception:
         return f"<{type(value).__name__} that cannot be shown>"
+
+
+def copy_arguments(values: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments that later changes to their lists and tables do not reach.
+
+    A value that cannot be copied is converted to JSON types.
+    """
+    if _IMMUTABLE_TYPES.issuperset(map(type, values.values())):
+        return values
+    return {name: _copy_value(value) for name, value in values.items()}
+
+
+def _copy_value(value: object) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return to_jsonable(value)
 
 
 def parse_json_value(where: str, value: object) -> Any:

@@ -6,7 +6,10 @@ statements of a text that was parsed before, and notes the line of each.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +45,8 @@ class TomlDocument:
 
     def __init__(self, text: str, name: str = "TOML") -> None:
         self.text = text
+        self.digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+        """SHA-256 of the text that was parsed. The file may have changed since."""
         self.data: dict[str, Any] = _parse(text, name)
         self._lines: _KeyLines | None = None
 
@@ -49,16 +54,12 @@ class TomlDocument:
     def read(cls, path: Path) -> TomlDocument:
         """Read a file; raise TomlError with the file and line of a mistake."""
         try:
-            with path.open("rb") as file:
-                content = file.read(MAX_BYTES + 1)
-            text = content.decode("utf-8")
+            text = _read_bytes(path).decode("utf-8")
         except OSError as error:
             raise TomlError(str(path), reason=f"cannot read the file: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
             raise TomlError(f"{path}:{line}", error.object[error.start : error.end], "text in UTF-8") from error
-        if len(content) > MAX_BYTES:
-            raise TomlError(str(path), reason=f"the file has more than {MAX_BYTES:,} bytes")
         return cls(text, str(path))
 
     def line(self, *key_path: str | int) -> int | None:
@@ -75,6 +76,18 @@ class TomlDocument:
                 break
             nearest = known.line
         return nearest
+
+
+def _read_bytes(path: Path) -> bytes:
+    """Read a file that may come from a stranger: a pipe would never end, nor would some devices."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            raise OSError("it is a pipe, not a file")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise OSError(f"it has more than {MAX_BYTES:,} bytes")
+    return content
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, Self
 from .._internal import validation
 from ..errors import BudgetExceeded, ConfigError, UsageError
 from ..unit import Unit
+from .lock import create_lock
 from .snapshot import BudgetSnapshot, Extension, compute_ratio
 
 _NO_REFUNDS: Mapping[str, int] = MappingProxyType({})
@@ -102,7 +103,7 @@ class IterationBudget:
         fresh._refunds, fresh._extensions, fresh._parent = _NO_REFUNDS, (), parent
         fresh.count_changes = [] if beside is None else beside.count_changes
         relative = beside or parent
-        fresh._lock = RLock() if relative is None else relative._lock
+        fresh._lock = create_lock() if relative is None else relative._lock
         return fresh
 
     def consume(self, amount: int = 1) -> bool:
@@ -162,10 +163,13 @@ class IterationBudget:
     def increment(self, amount: int = 1) -> int:
         """Count `amount` even above the ceiling, and return the new count."""
         validation.check_amount(self.name, amount)
-        with self._lock:
+        self._lock.acquire()  # not `with`, which a forked child may enter
+        try:
             for budget in self._with_ancestors():
                 budget._used += amount
             return self._used
+        finally:
+            self._lock.release()
 
     def set_current(self, count: int) -> int:
         """Set the count, here and by the same difference in every ancestor, and return the difference.
@@ -197,7 +201,8 @@ class IterationBudget:
         """
         validation.check_amount(self.name, amount)
         validation.check_text(f"budget {self.name!r}, reason of the refund", reason)
-        with self._lock:
+        self._lock.acquire()  # not `with`, which a forked child may enter
+        try:
             refunded = min(amount, *(budget._refundable() for budget in self._with_ancestors()))
             if refunded <= 0:
                 return 0
@@ -205,6 +210,8 @@ class IterationBudget:
                 budget._used -= refunded
                 budget._refunds = {**budget._refunds, reason: budget._refunds.get(reason, 0) + refunded}
             return refunded
+        finally:
+            self._lock.release()
 
     def extend(self, amount: int, *, by: str) -> int:
         """Raise the ceiling by up to `amount`, and return the increase.
@@ -213,7 +220,8 @@ class IterationBudget:
         """
         validation.check_amount(self.name, amount)
         validation.check_text(f"budget {self.name!r}, by (who extends it)", by)
-        with self._lock:
+        self._lock.acquire()  # not `with`, which a forked child may enter
+        try:
             if self._ceiling is None:
                 return 0
             raised = amount if self.maximum is None else min(amount, self.maximum - self._ceiling)
@@ -222,6 +230,8 @@ class IterationBudget:
                 self._room += raised
                 self._extensions += (Extension(raised, by),)
             return raised
+        finally:
+            self._lock.release()
 
     @property
     def used(self) -> int:
@@ -375,7 +385,7 @@ class IterationBudget:
         relative = parent or beside
         # Re-entrant, because a finaliser may run inside a critical section of its own thread and release a hold there
         # (the `with` block of an abandoned generator). A plain lock would deadlock. This costs 3 % of a claim.
-        return RLock() if relative is None else relative._lock
+        return create_lock() if relative is None else relative._lock
 
     def _with_ancestors(self) -> Iterator[IterationBudget]:
         budget: IterationBudget | None = self
@@ -391,7 +401,8 @@ class IterationBudget:
         """
         if amount.__class__ is not int or amount < 1:
             validation.check_amount(self.name, amount)
-        with self._lock:
+        self._lock.acquire()  # not `with`, which a forked child may enter
+        try:
             budget: IterationBudget | None = self
             while budget is not None:
                 if budget._used + amount > budget._room:
@@ -406,6 +417,8 @@ class IterationBudget:
                     budget._used += amount
                 budget = budget._parent
             return None
+        finally:
+            self._lock.release()
 
     def _refundable(self) -> int:
         used = self._used if self._parent is None else self._used - self._brought
@@ -491,14 +504,24 @@ class Hold:
             lock.release()
 
     def release(self) -> bool:
-        """Return the whole reserved amount to the budget."""
-        return self.settle(0)
+        """Return the whole reserved amount to the budget.
+
+        Returns False if the hold was already settled or released, or belongs to the parent of this forked process.
+        """
+        try:
+            return self.settle(0)
+        except UsageError:  # after a fork
+            return False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+    def __reduce__(self) -> str:
+        # A copy would settle the same units a second time.
+        raise TypeError("a hold cannot be copied or pickled; pass the hold itself, and settle it once")
 
     def __del__(self) -> None:
         # Warn only: garbage collection happens at arbitrary times and must not change a count.

@@ -68,7 +68,7 @@ def execute_run(
     config: RunConfig, start_run: Callable[[Agent], Run], output_mode: OutputMode, store: Store | None
 ) -> None:
     """Run to the end and exit with the code of its stop reason."""
-    result = _run_to_end(config, start_run, output_mode.build_view(), store)
+    result = _run_to_end(config, start_run, output_mode, store)
     stored = _is_persistent(store) and result.store_error is None
     with suppress(BrokenPipeError):  # the exit code still tells why it ended
         _save_record(result, stored)
@@ -77,13 +77,19 @@ def execute_run(
     raise typer.Exit(EXIT_CODES[result.stop])
 
 
-def _run_to_end(config: RunConfig, start_run: Callable[[Agent], Run], view: RunView, store: Store | None) -> Result:
+def _run_to_end(
+    config: RunConfig, start_run: Callable[[Agent], Run], output_mode: OutputMode, store: Store | None
+) -> Result:
+    view = output_mode.build_view()
     try:
         approver = build_approver(config.yes, view)
         sinks = [approver.receive_event] if isinstance(approver, TerminalApprover) else []
         agent = config.build_agent([view.watch], approver, sinks, store, build_start_metadata(config))
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
+    address = getattr(agent.model, "address", None)
+    if address is not None and not output_mode.quiet:  # the prompt goes there
+        print_line(f"asks     {address}", err=True)
     with view:
         try:
             run = start_run(agent)

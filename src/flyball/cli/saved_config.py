@@ -40,7 +40,8 @@ def build_start_metadata(config: RunConfig) -> dict[str, Any]:
 
 def config_to_dict(config: RunConfig) -> dict[str, Any]:
     """Return the options and the current folder in JSON types, without possible secrets."""
-    texts = {"model": _redact(config.model_name), "system": config.system}
+    model, is_project_model = config.find_model()
+    texts = {"model": _redact(model), "system": config.system}
     lists = {name: getattr(config, name) for name in ("toolbox", "pass_env", "tools", "children", "rules")}
     paths = {"completion": config.completion, "schema": config.schema}
     data: dict[str, Any] = {
@@ -50,6 +51,7 @@ def config_to_dict(config: RunConfig) -> dict[str, Any]:
         "mcp": [_redact(server) for server in config.mcp],
         "limits": dict(config.limits),
         "yes": config.yes,
+        "is_project_model": is_project_model,
     }
     return {"folder": str(Path.cwd()), **{name: value for name, value in data.items() if value}}
 
@@ -76,6 +78,7 @@ def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
         "rules": tuple(Path(path) for path in saved.text_list("rules")),
         "limits": saved.nested("limits").raw,
         "yes": saved.get("yes") is True,
+        "is_project_model": saved.get("is_project_model") is True and not overrides.get("model"),
     }
     values |= {name: value for name, value in overrides.items() if value}
     for name in _MAY_HIDE:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from threading import RLock
 from typing import Any
 
+from ..budget.lock import create_lock
 from ..errors import describe_error
 from ..result import Stop
 
@@ -14,7 +14,7 @@ class RunEnding:
     """Stop reasons, text and error of a governed run. `cancel()` is thread-safe."""
 
     def __init__(self) -> None:
-        self.lock = RLock()
+        self.lock = create_lock()
         """Re-entrant lock of the run; there is only one, so that threads cannot deadlock."""
         self.stops: set[Stop] = set()
         self.text = ""

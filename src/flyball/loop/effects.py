@@ -173,6 +173,13 @@ class Late:
 
 
 @dataclass(frozen=True, slots=True)
+class Hung:
+    """A model or an approver ignores its cancellation and was left behind, or has ended after all (-1)."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stalled:
     """The run made no progress for `seconds`. The current effect is interrupted, and the model reports."""
 
@@ -186,7 +193,7 @@ class StoreFailed:
     error: Mapping[str, Any]
 
 
-Signal = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Stalled | StoreFailed
+Signal = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Hung | Stalled | StoreFailed
 """Input that reaches a running loop with an answer."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -11,13 +12,14 @@ from typing import Any, cast
 
 import anyio
 
+from .._internal.detach import CHECK_EVERY_S, CHECKS, DetachableTask, leave_behind
 from .._internal.workers import WorkerPool, get_call_soon
 from ..budget.budget import IterationBudget
 from ..budget.deadline import SYSTEM, Clock
 from ..budget.run_budget import TurnBudget
 from ..errors import SourceError, describe_error
 from ..loop.clock import LoopClock
-from ..loop.effects import Answer, Append, Ask, Cancel, Effect, Grant, Stalled, TimeUp
+from ..loop.effects import Act, Answer, Append, Ask, Cancel, Effect, Grant, Stalled, TimeUp
 from ..loop.ending import End
 from ..loop.plan import Plan
 from ..loop.player import LoopPlayer
@@ -39,6 +41,8 @@ from .timer import RunTimer
 from .tool_events import CallSoon, ToolEvents
 from .tool_sources import OpenSources, open_sources
 
+_CHILD_CHECKS = 100
+"""Checks that a call with child runs has to end after its cancel."""
 _WORKERS = WorkerPool()
 _GRACE = Purpose.GRACE  # looked up once: see loop/state.py
 
@@ -55,11 +59,16 @@ class RunDriver:
         "_events",
         "_initial_state",
         "_is_recording",
+        "_is_storing",
         "_journal",
+        "_next_check",
         "_plan",
         "_scope",
         "_shared_budget",
+        "_task",
+        "_times_left",
         "_until",
+        "_watched",
         "effects",
         "player",
         "recorder",
@@ -97,10 +106,16 @@ class RunDriver:
             timer,
             signals,
             ModelCaller(
-                cast("Model", spec.model.main), spec.model.is_async, workers, events.on_text, spec.model.others
+                cast("Model", spec.model.main),
+                spec.model.is_async,
+                workers,
+                events.on_text,
+                spec.model.others,
+                spec.origin,
             ),
             make_tool_runner(
                 workers=workers,
+                owner=spec.origin,
                 clock=timer,
                 run_id=plan.run_id,
                 state=plan.state,
@@ -114,6 +129,13 @@ class RunDriver:
         self.effects.until = plan.until
         self._scope: anyio.CancelScope | None = None
         self._call_soon: CallSoon | None = None
+        self._task: DetachableTask | None = None
+        self._times_left = 0
+        """Number of tasks of this run that were left behind."""
+        self._watched: Effect[Any] | None = None
+        self._next_check: asyncio.TimerHandle | None = None
+        self._is_storing = False
+        """True while the start of an effect is recorded."""
         journal.attach(recorder, signals.send, timer.now)
 
     @property
@@ -182,12 +204,23 @@ class RunDriver:
         self.effects.tool_runner.state = plan.state
 
     async def _play(self) -> Result:
-        """Perform effects until the loop ends or the run is cancelled."""
+        """Perform effects until the loop ends or the run is cancelled. On asyncio a task that hangs is replaced."""
         self._bind_thread()
+        if self.timer.is_on_trio():
+            return await self._perform_effects(self._start_loop)
+        self._task = DetachableTask()
+        self.timer.on_alarm = self._watch_for_hang
+        return await self._task.run(
+            self._perform_effects(self._start_loop), self._continue_without, self._signal_cancelled
+        )
+
+    async def _perform_effects(self, begin: Callable[[], Effect[Any] | None]) -> Result:
+        """Perform effects until the loop ends or the run is cancelled. `begin` returns the first effect."""
         signals, timer, effects, is_stored = self.signals, self.timer, self.effects, self._journal.is_stored
         effect: Effect[Any] | None = None
+        times_left = self._times_left
         try:
-            effect = self._start_loop()
+            effect = begin()
             while effect is not None and not signals.is_cancelling:
                 with timer.scope() as scope:
                     self._scope = scope
@@ -202,12 +235,39 @@ class RunDriver:
                 if effect is not None and scope.cancelled_caught:  # at its deadline, or on request
                     effect = self.send_answer(effect, effects.interrupt(effect))
         except BaseException:
+            if times_left != self._times_left:  # this task was left behind, and another one drives the run
+                raise
             self._signal_cancelled()
             await self._close(effect)
             raise
         await self._close(effect)
         assert self.result is not None, "a loop that has ended has its result"
         return self.result
+
+    def _watch_for_hang(self) -> None:
+        """Check after the cancel of an effect that foreign code ends, which is awaited directly."""
+        effect = self.player.effect
+        if self._task is not None and isinstance(effect, Ask | Act) and effect is not self._watched:
+            self._watched = effect
+            self._check_hang(effect, CHECKS)
+
+    def _check_hang(self, effect: Ask | Act, checks_left: int) -> None:
+        if self._task is None or self.player.effect is not effect or not self.effects.may_hang(effect):
+            return
+        # A child run ends by its own checks. But a call that starts one after another is not waited for.
+        if checks_left > 0 or self._is_storing or (self.children and checks_left > -_CHILD_CHECKS):
+            loop = asyncio.get_running_loop()
+            self._next_check = loop.call_later(CHECK_EVERY_S, self._check_hang, effect, checks_left - 1)
+        else:
+            self._task.leave()
+
+    def _continue_without(self, task: asyncio.Task[Any]) -> Coroutine[Any, Any, Result]:
+        """Leave the task behind. The effect that hangs gets its answer, as at a deadline or on a cancel."""
+        leave_behind(task, self._scope)
+        self._times_left += 1
+        effect = self.player.effect
+        assert effect is not None, "only an effect hangs"
+        return self._perform_effects(lambda: self.send_answer(effect, self.effects.abandon(effect, task)))
 
     def _bind_thread(self) -> None:
         call_soon, thread = get_call_soon(), get_ident()
@@ -223,13 +283,18 @@ class RunDriver:
         return self.effects.perform(effect) if recorded is True else self._perform_recorded(effect, recorded)
 
     async def _perform_recorded(self, effect: Effect[Any], recorded: bool | Awaitable[bool]) -> Any:
-        if recorded is not False and await recorded:  # pyright: ignore[reportGeneralTypeIssues]
+        self._is_storing = True
+        is_recorded = recorded if isinstance(recorded, bool) else await recorded
+        self._is_storing = False
+        if is_recorded:
             return await self.effects.perform(effect)
         return self.effects.interrupt(effect)
 
     def send_answer(self, effect: Effect[Any], value: Any) -> Effect[Any] | None:
         """Send the loop the answer to an effect, with the time and the signals so far. Return the next effect."""
         signals, timer, player = self.signals, self.timer, self.player
+        if effect is not player.effect:
+            raise RuntimeError("this task was left behind, and its effect has been answered")
         signals.lock.acquire()
         try:
             if self._until is not None and timer.wall() >= self._until:
@@ -300,6 +365,9 @@ class RunDriver:
     def _break_cycles(self) -> None:
         """Drop references to this driver: with a thousand runs, the garbage collector's work would be noticeable."""
         self.timer.leave()
+        self.timer.on_alarm = self._task = None
+        if self._next_check is not None:
+            self._next_check.cancel()
         self.signals.on_cancel(None)
 
     def _signal_cancelled(self) -> None:
@@ -320,6 +388,7 @@ class RunDriver:
         if self._scope is not None:
             self._scope.cancel()
         self.timer.was_cancelled = True
+        self._watch_for_hang()
 
     async def _drive_with_sources(self) -> Result:
         """Open the tool sources, which takes the run's time, and drive the run while they are open.

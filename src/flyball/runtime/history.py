@@ -14,6 +14,7 @@ from ..loop.effects import (
     Answer,
     Cancel,
     Extend,
+    Hung,
     Late,
     LeaseLost,
     Signal,
@@ -74,7 +75,7 @@ def is_open(value: object) -> bool:
 
 def _select_kept(signals: Iterable[Signal]) -> list[Signal]:
     """Return the signals that count after a pause: their senders know that the run has received them."""
-    return [signal for signal in signals if isinstance(signal, Steer | Extend | Late)]
+    return [signal for signal in signals if isinstance(signal, Steer | Extend | Late | Hung)]
 
 
 def _nothing() -> None:
@@ -90,7 +91,7 @@ none to refer to is written in format 1, which earlier versions read too.
 JOURNAL_CODEC = Codec(
     tags={
         "Answer": Answer, "Cancel": Cancel, "Steer": Steer, "Extend": Extend, "TimeUp": TimeUp, "LeaseLost": LeaseLost,
-        "Late": Late, "Stalled": Stalled, "Unkept": StoreFailed,
+        "Late": Late, "Hung": Hung, "Stalled": Stalled, "Unkept": StoreFailed,
     }
 )  # fmt: skip
 """Codec of journal rows."""

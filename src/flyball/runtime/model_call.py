@@ -39,6 +39,7 @@ class ModelCaller:
         "_model",
         "_on_text",
         "_other_models",
+        "_owner",
         "_request",
         "_thread",
         "_worker",
@@ -52,12 +53,15 @@ class ModelCaller:
         workers: WorkerPool,
         on_text: Callable[[str], None],
         other_models: Mapping[str, Any] | None = None,
+        owner: object = None,
     ) -> None:
         self._model: Any = model
         self._other_models = other_models or {}
         """Other models that a request may name."""
         self._is_async = is_async
         self._workers = workers
+        self._owner = owner
+        """Identity of the agent, for its share of the workers."""
         self._on_text = on_text
         self._request: Request | None = None
         self._chunks: list[str] | None = None
@@ -88,7 +92,8 @@ class ModelCaller:
             raise
         except BaseException as error:  # also asyncio's CancelledError in trio
             return ModelFailure.from_error(error)
-        self._request = None
+        if self._request is request:  # otherwise this call was left behind, and another is in progress
+            self._request = None
         if isinstance(reply, ModelFailure):
             return reply
         flaw = None if _is_well_formed(reply) else _find_flaw(reply)
@@ -120,7 +125,7 @@ class ModelCaller:
             self._on_text(text)
 
     async def _ask_in_worker(self, model: Any, request: Request) -> Reply | ModelFailure:
-        worker = await wait_for_worker(self._workers, lambda: False)
+        worker = await wait_for_worker(self._workers, lambda: False, self._owner)
         if worker is None:
             raise Retryable(f"no worker thread is free; {self._workers.hung} hang")
         self._worker = worker

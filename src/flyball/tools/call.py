@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from .._internal.jsonable import copy_arguments
 from .._internal.text import redact_arguments
 from .._internal.workers import Worker
 from ..budget.deadline import DeadlineToken
@@ -96,10 +97,13 @@ class ToolCallRun:
 
     @property
     def redacted_arguments(self) -> dict[str, Any]:
-        """Return the arguments with sensitive values replaced by `***`."""
+        """Return a copy of the arguments with sensitive values replaced by `***`.
+
+        The tool may change a list or a table that it receives. Events keep what was asked.
+        """
         if not self.tool.sensitive:
-            return self.values
-        return redact_arguments(self.values, self.tool.sensitive)
+            return copy_arguments(self.values)
+        return copy_arguments(redact_arguments(self.values, self.tool.sensitive))
 
     def start(self, now: float, deadline: float) -> None:
         """Set the start time and the deadline.
@@ -135,14 +139,14 @@ class ToolCallRun:
             outcome.whole_error = message
         return self.gate.close(outcome)
 
-    def time_out(self, now: float) -> bool:
-        """Close the call as timed out."""
+    def time_out(self, now: float, hung: bool = False) -> bool:
+        """Close the call as timed out. `hung` says that an `async def` tool ignores its cancellation."""
         cap_s = round(self.deadline - self.started_at, 3)
-        return self.gate.close(Timeout(cap_s=cap_s, hung=self.worker is not None, **self._outcome_fields(now)))
+        return self.gate.close(Timeout(cap_s=cap_s, hung=hung or self.worker is not None, **self._outcome_fields(now)))
 
-    def cancel(self, now: float) -> bool:
+    def cancel(self, now: float, hung: bool = False) -> bool:
         """Close the call as cancelled."""
-        return self.gate.close(Cancelled(hung=self.worker is not None, **self._outcome_fields(now)))
+        return self.gate.close(Cancelled(hung=hung or self.worker is not None, **self._outcome_fields(now)))
 
     def deny(self, reason: Reason, message: str, now: float) -> bool:
         """Close the call as denied, before the tool ran."""
