@@ -90,17 +90,12 @@ def _run_to_end(
     address = getattr(agent.model, "address", None)
     if address is not None and not output_mode.quiet:  # the prompt goes there
         print_line(f"asks     {address}", err=True)
-    with view:
+    with view, start_interruptible(lambda: start_run(agent)) as run:
         try:
-            run = start_run(agent)
-        except USER_ERRORS as error:
+            _show_events(run, view)
+            return run.result()
+        except ResumeError as error:  # raised only when the run reads its journal
             raise exit_with_error(error) from None
-        with cancel_on_ctrl_c(run):
-            try:
-                _show_events(run, view)
-                return run.result()
-            except ResumeError as error:  # raised only when the run reads its journal
-                raise exit_with_error(error) from None
 
 
 def _show_events(run: Run, view: RunView) -> None:
@@ -188,28 +183,40 @@ def _is_persistent(store: Store | None) -> bool:
 
 
 @contextmanager
-def cancel_on_ctrl_c(run: Run) -> Generator[None]:
-    """Cancel the run on the first Ctrl-C; the next one exits at once.
+def start_interruptible(start: Callable[[], Run]) -> Generator[Run]:
+    """Start a run, and cancel it on the first Ctrl-C; the next one exits at once.
 
     The second handler stays in place after the block.
     """
     if current_thread() is not main_thread():  # signals arrive in the main thread only
-        yield
+        yield _start(start)
         return
+    run: Run | None = None
     interrupted = False
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         nonlocal interrupted
         interrupted = True
         signal.signal(signal.SIGINT, _exit_at_once)
-        run.cancel("Ctrl-C")
+        if run is not None:
+            run.cancel("Ctrl-C")
 
     previous_handler = signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
+        run = _start(start)
+        if interrupted:  # while it started
+            run.cancel("Ctrl-C")
+        yield run
     finally:
         if not interrupted:
             signal.signal(signal.SIGINT, previous_handler)
+
+
+def _start(start: Callable[[], Run]) -> Run:
+    try:
+        return start()
+    except USER_ERRORS as error:
+        raise exit_with_error(error) from None
 
 
 def _exit_at_once(_signal: int, _frame: FrameType | None) -> None:
