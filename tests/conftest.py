@@ -13,7 +13,9 @@ import anyio
 import hypothesis
 import pytest
 
-from flyball import Agent, Result, cli
+from flyball import Agent, Result, Settings, cli
+from flyball.cli.trust import TrustStore
+from flyball.errors import FlyballError
 from flyball.testing.plugin import clear_settings
 
 BOUND_S = 60.0
@@ -63,6 +65,14 @@ class Keyboard(io.StringIO):
         return True
 
 
+def trust_project_file() -> None:
+    """Trust the settings file of the working directory, as most tests of commands want it."""
+    with contextlib.suppress(FlyballError, OSError):
+        file = Settings.load(environ={}).project_file
+        if file is not None:
+            TrustStore().add(file)
+
+
 Typed = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -80,7 +90,12 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Typed:
     monkeypatch.chdir(tmp_path)
 
     def type_(
-        *arguments: str, stdin: str = "", terminal: bool = False, merged: bool = False, **environment: str
+        *arguments: str,
+        stdin: str = "",
+        terminal: bool = False,
+        merged: bool = False,
+        trusted: bool = True,
+        **environment: str,
     ) -> subprocess.CompletedProcess[str]:
         before, out = set(sys.modules), io.StringIO()
         err = out if merged else io.StringIO()
@@ -91,6 +106,8 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Typed:
             patch.setattr(sys, "argv", ["flyball", *arguments])
             patch.setattr(sys.modules["__main__"], "__package__", None)  # or it is called `python -m pytest.flyball`
             patch.setattr(sys, "stdin", Keyboard(stdin) if terminal else io.StringIO(stdin))
+            if trusted:
+                trust_project_file()
             with pytest.raises(SystemExit) as ended:
                 cli.main()
         for name in set(sys.modules) - before:

@@ -6,10 +6,12 @@ import functools
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -72,14 +74,20 @@ def find_old_module(name: str) -> ModuleSpec | None:
     if new is None:
         return None
     warnings.warn(f"the module {name} is now {new}", DeprecationWarning, stacklevel=2)
-    return ModuleSpec(name, _MovedModuleLoader(new))
+    return ModuleSpec(name, cast("Loader", _MovedModuleLoader(new)))
 
 
-class _MovedModuleLoader(Loader):
-    """Loads a module that takes every attribute from another."""
+class _MovedModuleLoader:
+    """Loads a module that takes every attribute from another.
+
+    It is no subclass of `importlib.abc.Loader`, which would load 30 modules of the standard library.
+    """
 
     def __init__(self, new: str) -> None:
         self._new = new
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leave it to the import system, which requires this method."""
 
     def exec_module(self, module: ModuleType) -> None:
         target = import_module(self._new)

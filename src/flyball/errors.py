@@ -7,6 +7,7 @@
     │   ├── SettingError             a value from the environment or a settings file is invalid
     │   ├── TomlError                a file is not readable TOML
     │   └── UsageError               a call is wrong, or comes at the wrong time
+    │       └── UntrustedSettings    a settings file of a project does more than lower limits
     ├── ArgumentError (ValueError)   a model called a tool with invalid arguments
     ├── CallClosed                   a tool tried to write after its call had ended
     ├── CommandFailed                a command that a tool ran did not succeed
@@ -132,6 +133,12 @@ class UsageError(ConfigError):
 
     def __str__(self) -> str:
         return self.message
+
+
+class UntrustedSettings(UsageError):
+    """Settings file in a project that does more than lower limits, and that the user has not trusted."""
+
+    code = "untrusted_settings"
 
 
 class ResumeError(ConfigError):
@@ -488,6 +495,10 @@ _LONGEST_NAME = 100
 """Characters. A longer name is not a typing mistake, and the cost of a comparison grows with both lengths."""
 
 
+MAX_MESSAGE_CHARACTERS = 10_000
+"""Maximum length of an error's message in results and events. Exceptions of foreign code may have any length."""
+
+
 def truncate(text: str, max_chars: int) -> str:
     """Return a text, cut after `max_chars` characters."""
     return text if len(text) <= max_chars else f"{text[:max_chars]}…"
@@ -508,9 +519,9 @@ def format_with_code(error: object) -> str:
 
 
 def describe_error(error: BaseException | str) -> dict[str, str]:
-    """Return an error as a result carries it: code, kind and message."""
+    """Return an error as a result carries it: code, kind and message, which is cut if it is very long."""
     try:
-        message = str(error)
+        message = truncate(str(error), MAX_MESSAGE_CHARACTERS)
     except Exception:  # a failing __str__ must not lose the result
         message = "an error that cannot be shown"
     if isinstance(error, FlyballError):

@@ -230,6 +230,8 @@ class BudgetRefused(Event):
     kind = "budget_refused"
     budget: str
     flag: str
+    remedy: str = ""
+    """Options that raise the limit, such as `Limits(turns=16)`. Empty if unknown."""
 
 
 @dataclass(slots=True)
@@ -250,6 +252,17 @@ class Extended(Event):
     budget: str
     amount: int
     by: str
+
+
+@dataclass(slots=True)
+class CountSet(Event):
+    """The count of a budget was set to another value."""
+
+    kind = "count_set"
+    budget: str
+    amount: int
+    """Difference to the earlier count."""
+    used: int
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import cache
 from typing import Any, ClassVar
 
 from ._internal.jsonable import to_jsonable
@@ -75,9 +76,12 @@ class BaseOutcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome in JSON types."""
-        row = {field.name: to_jsonable(getattr(self, field.name)) for field in fields(self) if field.name != "children"}
+        row: dict[str, Any] = {}
+        for name in _list_names(type(self)):
+            value = getattr(self, name)
+            row[name] = value if value is None else to_jsonable(value)
         children = {"children": [child.run_id for child in self.children]} if self.children else {}
-        return {"status": self.status.value, "ok": self.ok, "text": self.text, **row, **children}
+        return {"status": self.status.value, "ok": self.ok, "text": to_jsonable(self.text), **row, **children}
 
     @property
     def text(self) -> str:
@@ -88,6 +92,11 @@ class BaseOutcome:
     def text_without_note(self) -> str:
         """Return the text that the model sees, without the note."""
         raise NotImplementedError
+
+
+@cache
+def _list_names(kind: type[BaseOutcome]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind) if field.name != "children")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -149,6 +158,9 @@ class Failure(BaseOutcome):
     kind: str
     """Name of the exception class."""
     error: str
+    """Message of the exception as the model sees it; an excerpt if there is an artifact."""
+    whole_error: str | None = None
+    """Whole message, if `error` is an excerpt. None otherwise."""
 
     @property
     def text_without_note(self) -> str:

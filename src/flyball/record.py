@@ -8,8 +8,8 @@ events) are dropped where they are invalid. Unknown keys are ignored, because a 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
@@ -62,25 +62,36 @@ _NO_COMPLETION: Mapping[str, Any] = {
 """Completion fields of a run that had nothing to prove."""
 
 
-def to_record(result: Result) -> dict[str, Any]:
+def to_record(result: Result, *, with_events: bool = True) -> dict[str, Any]:
     """Return the Data Machine record of a result with Flyball's own fields, in JSON types."""
-    return to_jsonable({**_build_data_machine_record(result), **_build_own_record(result)})
+    record = to_jsonable({**_build_data_machine_record(result), **_build_own_record(result)})
+    mode = result.metadata.get("mode")
+    # Those are converted already. The longest lists of a long run need not be converted twice.
+    record["tool_execution_results"] = [outcome.to_dict() for outcome in result.tool_results]
+    record["request_metadata"] = [_describe_request(event, mode) for event in _select_requests(result)]
+    record["events"] = [event.to_dict() for event in result.events] if with_events else []
+    record["children"] = [to_record(child, with_events=with_events) for child in result.children]
+    return record
+
+
+def _select_requests(result: Result) -> list[ModelRequested]:
+    return [event for event in result.events if isinstance(event, ModelRequested)]
 
 
 def _build_data_machine_record(result: Result) -> dict[str, Any]:
     return {
-        "messages": [_redact_message(result, _message_to_dict(message)) for message in result.messages],
+        "messages": messages_to_record(result.messages, result.sensitive),
         "final_content": result.text,
         "turn_count": result.turns,
         "completed": result.completed,
         "status": _STATUS[result.stop],
         "last_tool_calls": [
-            {"id": call.id, "name": call.name, "arguments": _redact_arguments(result, call.name, call.arguments)}
+            {"id": call.id, "name": call.name, "arguments": _redact(result.sensitive, call.name, call.arguments)}
             for call in result.last_calls
         ],
-        "tool_execution_results": [outcome.to_dict() for outcome in result.tool_results],
+        "tool_execution_results": (),
         "usage": result.usage,
-        "request_metadata": [_describe_request(event) for event in result.events if isinstance(event, ModelRequested)],
+        "request_metadata": (),
         "max_turns_reached": _has_refused_turns(result),
         "warning": result.warning,
         "error": result.error,
@@ -89,23 +100,26 @@ def _build_data_machine_record(result: Result) -> dict[str, Any]:
     }
 
 
-def _redact_message(result: Result, message: dict[str, Any]) -> dict[str, Any]:
-    payload: dict[str, Any] = message.get("payload") or {}
-    if result.sensitive and "arguments" in payload:
-        payload["arguments"] = _redact_arguments(result, payload.get("name"), payload["arguments"])
-    return message
+def messages_to_record(messages: Iterable[Message], sensitive: Mapping[str, frozenset[str]]) -> list[dict[str, Any]]:
+    """Return the messages in JSON types. `sensitive` has the parameters to hide, by tool."""
+    rows = [_message_to_dict(message) for message in messages]
+    for row in rows if sensitive else ():
+        payload: dict[str, Any] = row.get("payload") or {}
+        if "arguments" in payload:
+            payload["arguments"] = _redact(sensitive, payload.get("name"), payload["arguments"])
+    return rows
 
 
-def _redact_arguments(result: Result, tool: str | None, arguments: Any) -> Any:
-    secret = result.sensitive.get(tool or "")
+def _redact(sensitive: Mapping[str, frozenset[str]], tool: str | None, arguments: Any) -> Any:
+    secret = sensitive.get(tool or "")
     if not secret:
         return arguments
     try:
         values = json.loads(arguments) if isinstance(arguments, str) else dict(arguments)
         redacted = {name: "***" if name in secret else value for name, value in values.items()}
-    except (AttributeError, TypeError, ValueError):
+        return json.dumps(redacted) if isinstance(arguments, str) else redacted
+    except (AttributeError, TypeError, ValueError, RecursionError):
         return "***"  # unreadable arguments may contain a secret
-    return json.dumps(redacted) if isinstance(arguments, str) else redacted
 
 
 def _build_completion_record(result: Result) -> dict[str, Any]:
@@ -134,11 +148,11 @@ def _build_own_record(result: Result) -> dict[str, Any]:
         "completion": result.completion,
         "reflections": result.reflections,
         "faults": result.faults,
-        "children": [to_record(child) for child in result.children],
+        "children": (),
         "usage_with_children": result.usage_with_children,
         "cost_usd_with_children": {name: Unit.USD.outer(cost) for name, cost in result.cost_with_children.items()},
         "questions": result.questions,
-        "events": [event.to_dict() for event in result.events],
+        "events": (),
         "events_dropped": result.events_dropped,
         "sink_errors": result.sink_errors,
         "finish": result.finish,
@@ -147,23 +161,23 @@ def _build_own_record(result: Result) -> dict[str, Any]:
         "run_id": result.run_id,
         "session_id": result.session_id,
         "metadata": result.metadata,
+        "store_error": result.store_error,
         "explanation": result.explain(),
     }
 
 
-def _describe_request(event: ModelRequested) -> dict[str, Any]:
-    mode = (event.header.metadata or {}).get("mode")
+def _describe_request(event: ModelRequested, mode: object) -> dict[str, Any]:
     return {
-        "provider": event.provider,
-        "model": event.model,
-        "mode": mode,
-        "purpose": event.purpose,
+        "provider": to_jsonable(event.provider),
+        "model": to_jsonable(event.model),
+        "mode": to_jsonable(mode),
+        "purpose": to_jsonable(event.purpose),
         "turn": event.turn,
         "bytes": event.size,
         "message_count": event.messages,
         "tool_count": len(event.tools),
         "estimated_tokens": event.estimated_tokens,
-        "timeout_s": event.timeout_s,
+        "timeout_s": to_jsonable(event.timeout_s),
         "attempt": event.attempt,
     }
 
@@ -171,7 +185,7 @@ def _describe_request(event: ModelRequested) -> dict[str, Any]:
 def _message_to_dict(message: Message) -> dict[str, Any]:
     try:
         return message.to_dict()
-    except (MessageError, TypeError):
+    except Exception:
         # A message whose payload is not JSON must not lose the whole record.
         return {"id": message.id, **to_jsonable(message)}
 
@@ -226,6 +240,7 @@ def _build_result(reader: JsonReader) -> Result:
             name: _parse_budget(f"{where}, budgets.{name}", row) for name, row in reader.nested("budgets").raw.items()
         },
         error=reader.nested("error").raw or None,
+        store_error=reader.nested("store_error").raw or None,
         children=tuple(children),
         run_id=reader.text("run_id"),
         session_id=reader.optional_text("session_id"),
@@ -264,7 +279,10 @@ def parse_event(row: Mapping[str, Any]) -> Event:
         _parse_field("Mapping[str, Any] | None", row.get("metadata")),
         _parse_optional_text(row.get("parent_run_id")),
     )
-    own_values = [_parse_field(field.type, row[field.name]) for field in own_fields(kind)]
+    own_values = [
+        _parse_field(field.type, row[field.name]) if field.default is MISSING or field.name in row else field.default
+        for field in own_fields(kind)
+    ]
     return kind(_parse_field("int", row["seq"]), at, _parse_field("int", row["turn"]), header, *own_values)
 
 

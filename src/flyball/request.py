@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,8 +9,9 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, cast, overload
 
+from ._internal.jsonable import to_json_text
 from .budget.usage import Usage
-from .errors import ContextTooLong, FlyballError, ModelError, Retryable
+from .errors import ContextTooLong, ModelError, Retryable, describe_error
 from .message import Message
 
 
@@ -156,12 +156,8 @@ class ModelFailure:
             kind, after = FailureKind.RETRYABLE, error.after
         elif isinstance(error, ContextTooLong):
             kind = FailureKind.CONTEXT
-        try:
-            message = str(error)
-        except Exception:
-            message = "an error that cannot be shown"
-        code = error.code if isinstance(error, FlyballError) else "exception"
-        return cls(kind, type(error).__name__, code, message, after, isinstance(error, ModelError) and error.began)
+        described, began = describe_error(error), isinstance(error, ModelError) and error.began
+        return cls(kind, described["kind"], described["code"], described["message"], after, began)
 
 
 MESSAGE_OVERHEAD_TOKENS = 16
@@ -217,7 +213,7 @@ def estimate_content_tokens(content: str, payload: Mapping[str, Any] | None) -> 
 
 def estimate_call_tokens(name: str, arguments: object) -> int:
     """Return an upper bound on the tokens of a tool call."""
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
+    text = arguments if isinstance(arguments, str) else to_json_text(arguments)
     return estimate_name_tokens(name) + estimate_tokens(text)
 
 
@@ -230,7 +226,7 @@ def estimate_reply_tokens(reply: Reply) -> int:
 def _estimate_part_tokens(part: object) -> int:
     if isinstance(part, Mapping) and cast("Mapping[str, object]", part).get("type") in _IMAGE_TYPES:
         return MAX_IMAGE_TOKENS  # providers count the pixels of an image, which are bounded, not its bytes
-    return estimate_tokens(part if isinstance(part, str) else json.dumps(part, default=str))
+    return estimate_tokens(part if isinstance(part, str) else to_json_text(cast("object", part)))
 
 
 def estimate_tools_tokens(
@@ -239,7 +235,7 @@ def estimate_tools_tokens(
     """Return an upper bound on the tokens of tools and output schema."""
     described = [*tools, schema] if schema else tools
     overhead = _TOOLS_OVERHEAD_TOKENS.get(provider or "", 0) if tools else 0
-    return estimate_tokens(json.dumps(described, default=str)) + overhead if described else 0
+    return estimate_tokens(to_json_text(described)) + overhead if described else 0
 
 
 def estimate_request_tokens(request: Request, provider: str | None = None) -> int:

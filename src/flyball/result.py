@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ._internal.text import pluralize
+from .budget.remedy import describe_remedy, describe_seconds_remedy
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
 from .errors import RunStopped
@@ -55,6 +57,7 @@ class Result:
     warning: str | None = None
     """Sentence about the limit that ended the run, or None."""
     turns: int = 0
+    """Number of turns that took place. Refunds do not lower it; `budgets` has what counts against the limit."""
     requests: int = 0
     """Number of model requests. Refunds do not lower it."""
     messages: Sequence[Message] = ()
@@ -76,7 +79,7 @@ class Result:
     finish: str | None = None
     """Why the model's last reply ended: `stop`, `length` (incomplete), `content_filter`, or `cut` (by Flyball)."""
     hung: int = 0
-    """Number of abandoned tool threads that were still running when the run ended."""
+    """Number of tools, async models and async approvers that were left behind and still ran at the end of the run."""
     state: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values that tools have set."""
     sensitive: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
@@ -92,6 +95,8 @@ class Result:
     """State that `agent.resume` continues from. Kept in memory only."""
     error: Mapping[str, Any] | None = None
     """Error of a failed run: `code`, `kind` and `message`. None if there was none."""
+    store_error: Mapping[str, Any] | None = None
+    """Error of the store, with the same keys, if it does not have the end of this run. None if nothing is missing."""
     run_id: str = ""
     session_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -137,8 +142,36 @@ class Result:
         used = [
             _format_used(name, snapshot) for name, snapshot in self.budgets.items() if snapshot.used and name != "depth"
         ]
-        spent = f"It used {', '.join(used)} in {Unit.SECONDS.show(round(self.seconds, 1))}." if used else ""
-        return " ".join(part for part in (f"{why}.", spent, self._explain_unpriced(), _NEXT_STEPS[self.stop]) if part)
+        seconds = Unit.SECONDS.show(round(self.seconds, 1))
+        spent = f"{self._explain_turns()} used {', '.join(used)} in {seconds}." if used else ""
+        parts = (f"{why}.", spent, self._explain_unpriced(), self._explain_next_step())
+        return " ".join(part for part in parts if part)
+
+    def _explain_turns(self) -> str:
+        """Return the start of a sentence about usage, with the turns if their budget says another number."""
+        turns = self.budgets.get("turns")
+        if turns is None or turns.used == self.turns or not self.turns:
+            return "It"
+        return f"It took {pluralize(self.turns, 'turn')} and"
+
+    def _explain_next_step(self) -> str:
+        """Return what would let the run continue, with the options to set."""
+        if self.store_error is not None:
+            return self._explain_unstored(self.store_error)
+        next_step = _NEXT_STEPS[self.stop]
+        remedies = self._list_remedies() if self.stop in (Stop.BUDGET, Stop.DEADLINE) else []
+        return f"{next_step.removesuffix('.')}: {'; '.join(remedies)}." if remedies else next_step
+
+    def _list_remedies(self) -> list[str]:
+        keys = {f"max_{snapshot.name}_reached": key for key, snapshot in self.budgets.items()}
+        remedies = [describe_remedy(keys[flag], self.budgets[keys[flag]]) for flag in self.flags if flag in keys]
+        if "max_seconds_reached" in self.flags:
+            remedies.append(describe_seconds_remedy(round(self.seconds, 1)))
+        return [remedy for remedy in remedies if remedy]
+
+    def _explain_unstored(self, error: Mapping[str, Any]) -> str:
+        reason = "" if error == self.error else f" ({error.get('message')})"
+        return f"The end of this run is not stored{reason}."
 
     def _explain_unpriced(self) -> str:
         money = self.budgets.get("usd")

@@ -7,14 +7,16 @@ pyproject.toml) in the working directory or above it. Each value remembers its s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 from .errors import ConfigError, SettingError, UsageError, quote_value
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ._internal.toml import TomlDocument
 
 PREFIX = "FLYBALL_"
@@ -33,6 +35,8 @@ class Setting:
     key: str
     value: object
     source: str
+    is_from_project: bool = field(default=False, repr=False, compare=False)
+    """True if the value is from a file that was found in the working directory or above it."""
 
     def error(self, expected: str) -> SettingError:
         """Return the error to raise when this value is invalid."""
@@ -66,6 +70,19 @@ class Settings:
         settings._file = _find_file(directory, environ.get(CONFIG))
         settings._values = settings._file.values or {} if settings._file else {}
         settings._environ = {name: text for name, text in environ.items() if name.startswith(PREFIX) and name != CONFIG}
+        if _loading.check is not None and settings.project_file is not None:
+            _loading.check(settings)
+        return settings
+
+    @property
+    def project_file(self) -> ProjectFile | None:
+        """File that was found in the working directory or above it. None if there is none, or if a path named it."""
+        return None if self._file is None else self._file.project
+
+    def without_file(self) -> Settings:
+        """Return the settings of the environment only."""
+        settings = Settings()
+        settings._environ, settings._mode = self._environ, self._mode
         return settings
 
     def for_mode(self, mode: str) -> Settings:
@@ -104,7 +121,7 @@ class Settings:
             if name not in table:
                 return None
             value = table[name]
-        return Setting(_format_key(names), value, self._source(names))
+        return self._build_setting(_format_key(names), names, value)
 
     def _require_table(self, value: object, names: tuple[str, ...]) -> Mapping[str, object]:
         if not isinstance(value, Mapping):
@@ -122,7 +139,7 @@ class Settings:
                 return
             value = table[name]
             if depth == len(names):
-                yield Setting(key, value, self._source(names))
+                yield self._build_setting(key, names, value)
             else:
                 table = self._require_table(value, names[:depth])
 
@@ -144,10 +161,47 @@ class Settings:
                 if isinstance(value, Mapping):
                     tables.append((names, cast("Mapping[str, object]", value)))
                 else:
-                    yield Setting(_format_key(names), value, self._source(names))
+                    yield self._build_setting(_format_key(names), names, value)
+
+    def _build_setting(self, key: str, names: tuple[str, ...], value: object) -> Setting:
+        return Setting(key, value, self._source(names), self.project_file is not None)
 
     def _source(self, names: tuple[str, ...]) -> str:
         return self._file.source(names) if self._file else "settings given in code"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectFile:
+    """Settings file that was found, and not named by a path. It may come from a stranger."""
+
+    location: str
+    """Path with all links of its folder resolved. A link to another file has its own location."""
+    digest: str
+    """SHA-256 of the text that was parsed."""
+    label: str
+    """Name in messages: relative in the working directory, otherwise absolute."""
+
+
+@dataclass(slots=True)
+class _Loading:
+    """How `Settings.load` treats files in this process."""
+
+    config: str | None = None
+    check: Callable[[Settings], None] | None = None
+
+
+_loading = _Loading()
+
+
+@contextmanager
+def restrict_loading(check: Callable[[Settings], None] | None, config: str | None = None) -> Generator[None]:
+    """Check every project file that `Settings.load` finds, or use the file `config` instead. For the command line."""
+    before = (_loading.config, _loading.check)
+    _loading.config, _loading.check = config, check
+    try:
+        yield
+    finally:
+        _loading.config, _loading.check = before
 
 
 def _format_key(names: tuple[str, ...]) -> str:
@@ -173,6 +227,7 @@ class _File:
     document: TomlDocument
     label: str
     table: tuple[str, ...]
+    project: ProjectFile | None = None
 
     @property
     def values(self) -> Mapping[str, object] | None:
@@ -193,8 +248,12 @@ class _File:
 
 
 def _find_file(directory: Path | str | None, explicit_path: str | None) -> _File | None:
+    from pathlib import Path  # here and below, because a program that imports Flyball may never look for a file
+
+    if _loading.config is not None:
+        return _read_explicit_file(Setting("--config", _loading.config, "option"))
     if explicit_path is not None:
-        return _read_explicit_file(explicit_path)
+        return _read_explicit_file(Setting(CONFIG, explicit_path, f"environment variable {CONFIG}"))
     try:
         start = Path.cwd() if directory is None else Path(directory)
     except FileNotFoundError as error:
@@ -207,18 +266,25 @@ def _find_file(directory: Path | str | None, explicit_path: str | None) -> _File
             if _exists(folder / name):
                 file = _read_file(folder / name, name if folder == start else str(folder / name))
                 if file.values is not None:
-                    return file
+                    return replace(file, project=ProjectFile(locate(folder / name), file.document.digest, file.label))
     return None
 
 
-def _read_explicit_file(path: str) -> _File:
-    variable = Setting(CONFIG, path, f"environment variable {CONFIG}")
+def _read_explicit_file(variable: Setting) -> _File:
+    from pathlib import Path
+
+    path = str(variable.value)
     if not path:
         raise variable.error("the path of a settings file")
     file = _read_file(Path(path), path)
     if file.values is None:
         raise variable.error(f"a file with a table [{'.'.join(file.table)}]")
     return file
+
+
+def locate(path: Path) -> str:
+    """Return the location of a settings file, for `ProjectFile`."""
+    return str(path.parent.resolve() / path.name)
 
 
 def _exists(path: Path) -> bool:

@@ -53,7 +53,12 @@ class Unit(StrEnum):
 
     def outer(self, amount: int | float | None) -> int | float | None:
         """Convert an internal amount to the number users write; None stays None."""
-        return amount / NANO if self is Unit.USD and amount is not None else amount
+        if self is not Unit.USD or amount is None:
+            return amount
+        try:
+            return amount / NANO
+        except OverflowError:  # more dollars than a float can hold
+            return amount // NANO
 
     def show(self, amount: int | float | None) -> str:
         """Format an internal amount for users; None means no ceiling."""

@@ -1,4 +1,5 @@
 import tomllib
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flyball._internal.toml import TomlDocument
+from flyball._internal.toml import MAX_BYTES, TomlDocument
 from flyball.errors import TomlError
 
 TEXT = (
@@ -182,3 +183,38 @@ def test_a_file_that_is_no_toml_is_named_with_its_line(
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(TomlError, match=r"missing\.toml"):
         TomlDocument.read(tmp_path / "missing.toml")
+
+
+@pytest.mark.parametrize("statement", ["[{}]", "[[{}]]", "{} = 1", "x = {{ {} = 1 }}"])
+@pytest.mark.parametrize("part", ["a", '"a"', "'a'", " a\t"])
+def test_a_key_of_too_many_parts_is_refused_with_its_line(statement: str, part: str) -> None:
+    dotted = ".".join([part] * 101)
+    with pytest.raises(TomlError, match="100 parts") as caught:
+        TomlDocument("z = 1\n" + statement.format(dotted), "f.toml")
+    assert caught.value.where == "f.toml:2"
+
+
+def test_dots_in_values_are_not_counted_as_parts() -> None:
+    dots = "a." * 1_000
+    text = f"x = \"{dots}\"  # {dots}\ny = [{'1.5, ' * 200}]\nz = '''\n{dots}\n'''\n"
+    assert TomlDocument(text).line("z") == 3
+
+
+def test_lines_of_keys_take_memory_that_grows_with_the_text() -> None:
+    def measure(parts: int) -> int:
+        document = TomlDocument("".join(f"[t{n}.{'.'.join('a' * parts)}]\n" for n in range(100)))
+        tracemalloc.start()
+        try:
+            assert document.line("t7", "a") == 8
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert measure(96) < 5 * measure(24)
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "f.toml"
+    path.write_text("#" * (MAX_BYTES + 1))
+    with pytest.raises(TomlError, match="bytes"):
+        TomlDocument.read(path)

@@ -63,6 +63,37 @@ def test_a_worker_that_hangs_is_replaced_up_to_a_limit_and_forgiven_when_it_come
     assert pool.acquire() is not None
 
 
+def hang(pool: WorkerPool, owner: object, release: Event) -> bool:
+    worker = pool.acquire(owner)
+    if worker is not None:
+        worker.start(waiting_for(release))
+        pool.abandon(worker)
+    return worker is not None
+
+
+def test_the_hung_workers_of_one_owner_leave_the_workers_of_another() -> None:
+    pool, release, first, second = WorkerPool(max_workers=1, max_hung=2), Event(), object(), object()
+    assert [hang(pool, first, release) for _ in range(3)] == [True, True, False]
+    assert (pool.is_exhausted(first), pool.is_exhausted(second)) == (True, False)
+    assert pool.acquire(second) is not None
+    release.set()
+    until(lambda: pool.acquire(first) is not None)
+
+
+def test_the_busy_workers_of_one_owner_leave_a_worker_to_another() -> None:
+    pool, first, second = WorkerPool(max_workers=2), object(), object()
+    assert [pool.acquire(first) is not None for _ in range(3)] == [True, True, False]
+    assert pool.acquire(second) is not None
+
+
+def test_when_the_workers_of_many_owners_hang_an_owner_without_a_worker_gets_a_spare_one() -> None:
+    pool, release, owners = WorkerPool(max_workers=1, max_hung=1), Event(), [object() for _ in range(25)]
+    assert sum(hang(pool, owner, release) for owner in owners) == 20  # at last, no more threads are made
+    release.set()
+    until(lambda: pool.hung == 0)
+    assert pool.acquire(owners[0]) is not None
+
+
 def test_a_hundred_hung_tools_do_not_keep_a_process_from_exiting() -> None:
     process = program(
         "import threading\n"

@@ -1,3 +1,5 @@
+import gc
+import weakref
 from typing import Any, cast
 
 import pytest
@@ -17,6 +19,10 @@ async def wait(*_: object) -> bool:
     return False
 
 
+class WithoutCounter(ScriptedModel):
+    count = 3
+
+
 class Waiting:
     async def __call__(self, event: object) -> None: ...
 
@@ -27,6 +33,7 @@ class Waiting:
         ({"model": object()}, "agent, model"),
         ({"model": ScriptedModel}, "agent, model"),
         ({"model": ScriptedModel(price=cast("Any", 5))}, "agent, model's price"),
+        ({"model": WithoutCounter()}, "agent, model's count"),
         ({"instructions": ["Be brief."]}, "agent, instructions"),
         ({"kind": "agnt"}, "agent, kind"),
         ({"grace": "no"}, "agent, grace"),
@@ -171,6 +178,19 @@ def test_a_run_goes_by_the_agents_clock() -> None:
     result = agent.run("go")
     assert (result.stop, result.seconds) == ("deadline", 100.0)
     assert result.events[0].header.started_at == 1_000.0
+
+
+def test_an_agent_that_is_no_longer_used_is_freed_without_the_garbage_collector() -> None:
+    agent = Agent(model=ScriptedModel(say("Done.")))
+    assert agent.run("task").text == "Done."
+    freed = weakref.ref(agent)
+    gc.collect()  # the run's own cycles
+    gc.disable()
+    try:
+        del agent
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_the_repr_of_an_agent_says_what_it_is() -> None:

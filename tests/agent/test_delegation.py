@@ -191,6 +191,7 @@ def test_a_child_that_cannot_be_paid_for_does_not_begin() -> None:
         ([task("nobody")], "'finder'"),
         ([{"child": "finder"}], "tasks[0].goal"),
         ([task("finder", "")], "tasks[0].goal"),
+        ([task("finder", "  \n ")], "tasks[0].goal"),
         ([task("finder", turns=0)], "tasks[0].turns"),
         ([task("finder", limits={"turns": 99})], "tasks[0].limits"),
     ],

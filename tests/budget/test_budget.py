@@ -246,6 +246,16 @@ def test_a_budget_cannot_be_copied_or_pickled_into_a_second_allowance() -> None:
             duplicate(turns)
 
 
+def test_a_hold_cannot_be_copied_or_pickled_and_settled_twice() -> None:
+    tokens = IterationBudget("tokens", 1_000)
+    with tokens.hold(800) as hold:
+        for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="hold cannot be copied"):
+                duplicate(hold)
+        hold.settle(350)
+    assert (tokens.used, tokens.held) == (350, 0)
+
+
 def test_an_absurd_number_does_not_break_the_message() -> None:
     with pytest.raises(ConfigError, match="'turns', ceiling"):
         IterationBudget("turns", -(10**5_000))
@@ -523,3 +533,12 @@ def test_a_parent_and_a_neighbour_of_two_families_are_refused() -> None:
         IterationBudget("child", 1, parent=tree, beside=other)
     assert (caught.value.where, caught.value.found) == ("budget 'child', beside", "other")
     assert IterationBudget("child", 1, parent=tree, beside=tree).consume()
+
+
+def test_the_budget_that_is_short_is_the_nearest_one_without_room() -> None:
+    tree = IterationBudget("tree", 5)
+    child = IterationBudget("child", 9, parent=tree)
+    assert child.consume(4)
+    assert child.find_short() is None
+    assert child.find_short(2) is tree
+    assert child.find_short(6) is child

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flyball import BudgetSpec, ConfigError, IterationBudget, IterationBudgetRegistry, SettingError, Unit, UnknownBudget
+from flyball import (
+    BudgetSpec,
+    ConfigError,
+    IterationBudget,
+    IterationBudgetRegistry,
+    Limits,
+    SettingError,
+    Unit,
+    UnknownBudget,
+)
 from flyball.settings import Settings
 
 
@@ -27,6 +36,15 @@ class TestSeed000:
         assert registry().create("chain_depth").ceiling == 3
         assert registry(max_turns=60).create("conversation_turns").ceiling == 50
         assert registry(max_chain_depth=0).create("chain_depth").ceiling == 1
+
+    def test_a_budget_is_found_by_its_name_and_by_its_spec(self) -> None:
+        budgets = registry()
+        assert "conversation_turns" in budgets
+        assert "my_budget" not in budgets
+        spec = budgets.register("my_budget", default=5)
+        assert "my_budget" in budgets
+        assert spec in budgets
+        assert None not in budgets
 
     def test_a_new_budget_is_registered_once_and_created_per_run(self) -> None:
         budgets = registry()
@@ -126,6 +144,22 @@ def test_a_registry_can_be_changed_while_it_is_read() -> None:
     for spec in budgets:
         budgets.register(f"{spec.name}_again", default=1)
     assert len(list(budgets)) == 2 * len(BUILT_IN)
+
+
+def test_a_budget_that_is_registered_again_after_use_has_its_new_default_and_bounds() -> None:
+    budgets = registry()
+    assert budgets.create("retries").ceiling == 10
+    assert budgets.create("retries", ceiling=500).ceiling == 100
+    budgets.register("retries", default=20, max=200)
+    assert budgets.create("retries").ceiling == 20
+    assert budgets.create("retries", ceiling=500).ceiling == 200
+
+
+def test_counters_of_one_ceiling_count_separately() -> None:
+    budgets = registry()
+    first, second = budgets.create("retries"), budgets.create("retries")
+    assert first.consume(3)
+    assert (first.used, second.used, Limits().open(budgets).budgets["retries"].used) == (3, 0, 0)
 
 
 def test_time_is_explained_but_not_counted() -> None:

@@ -20,9 +20,11 @@ OPTIONS: list[dict[str, Any]] = [
     {"keys": KEYS},
     {"keys": KEYS, "require_signature": False},
     {"compat": "datamachine"},
+    {"compat": "datamachine", "counted_by": "sender"},
 ]
 CHAINS = [Chain(name="b", host="b.example", settings={}, **options) for options in OPTIONS]
-NAMES = ["x-flyball-chain", "X-Flyball-Chain-Depth", "x-flyball-chain-root", "x-datamachine-chain-depth", "x-other"]
+NAMES = ["x-flyball-chain", "X-Flyball-Chain-Depth", "x-flyball-chain-root", "x-datamachine-chain-depth", "x-other",
+         "x-agents-api-chain-depth", "x-agents-api-caller-host", "x-datamachine-chain-id"]  # fmt: skip
 numbers = st.none() | st.integers(-5, 10**20) | st.floats(width=32)
 scalars = numbers | st.booleans() | st.text(max_size=5)
 names = st.sampled_from(["a", "a@a.example", "b@b.example", "c", "", "x y"]) | st.text(max_size=3)

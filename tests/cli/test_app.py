@@ -64,6 +64,7 @@ COMMANDS = [
     "prune",
     "models",
     "limits",
+    "trust",
     "doctor",
     "rules",
 ]

@@ -1,5 +1,6 @@
 """`flyball run` on a real terminal: the live view, questions, and Ctrl-C, once and twice."""
 
+import asyncio
 import contextlib
 import fcntl
 import json
@@ -20,7 +21,10 @@ from typing import Any
 
 import pytest
 
-from flyball.testing import until
+from flyball import Agent
+from flyball.agent.run import Run
+from flyball.cli.run_command import start_interruptible
+from flyball.testing import ScriptedModel, call, say, until
 
 PATIENCE_S = 60
 PROGRAM = """
@@ -296,3 +300,23 @@ def test_an_interrupt_cancels_a_quiet_run_whose_call_hangs(
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
     assert record(tmp_path)["events"][-1]["stopped_by"] == "Ctrl-C"
+
+
+def test_an_interrupt_while_a_run_starts_cancels_the_run() -> None:
+    async def wait() -> None:
+        """Wait."""
+        await asyncio.sleep(1000)
+
+    agent = Agent(model=ScriptedModel(call("wait"), grace=say("Report.")), tools=[wait])
+
+    def start() -> Run:
+        signal.raise_signal(signal.SIGINT)
+        return agent.start("Go on.")
+
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with start_interruptible(start) as run:
+            result = run.result(PATIENCE_S)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (result.stop, result.stopped_by) == ("cancelled", "Ctrl-C")

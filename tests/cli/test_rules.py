@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import flyball.rules
+
 GOOD = """
 [rule]
 id = "late-hint"
@@ -136,9 +138,9 @@ def test_list_shows_the_core_rules_and_those_of_files_in_their_order(
     assert record["rules"][0] == {
         "id": "late-hint",
         "trigger": "on_turn_end",
-        "name": "",
+        "name": "late-hint",
         "description": "Say so\nwhen it is late.",
-        "version": "",
+        "version": "1.0.0",
         "priority": 100,
         "enabled": True,
         "core": False,
@@ -165,7 +167,24 @@ def test_check_tells_every_mistake_of_every_file_with_its_line(place: Place, sna
     for n, name in {2: "on_turn_start", 4: "notify_self", 7: "good.toml", 8: "last-turn-warning"}.items():
         assert name in problems[n], "what would be right, or who has it"
     snapshot(done.err)
-    assert (as_json.code, as_json.json) == (1, {"rules": ["late-hint"], "problems": problems})
+    warning = problems.pop().removeprefix("warning: ")
+    rules = ["late-hint", "last-turn-warning"]
+    assert (as_json.code, as_json.json) == (1, {"rules": rules, "warnings": [warning], "problems": problems})
+
+
+def test_check_accepts_a_rule_that_a_core_rule_replaces_unless_it_is_strict(place: Place) -> None:
+    place.write("shadow.toml", GOOD.replace("late-hint", "last-turn-warning"))
+    loose, strict = place.rules("check shadow.toml", "check --strict shadow.toml")
+    assert (loose.code, strict.code) == (0, 1)
+    for done in (loose, strict):
+        assert (done.out[:2], done.err.startswith("flyball: warning: ")) == ("1 ", True)
+
+
+def test_check_accepts_a_copy_of_a_core_rule_in_silence_even_if_it_is_strict(place: Place) -> None:
+    core = Path(flyball.rules.__file__).parent / "core" / "last_turn.toml"
+    place.write("copy.toml", core.read_text().replace("Last turn warning", "Mine"))
+    [done] = place.rules("check --strict copy.toml")
+    assert (done.code, done.out[:2], done.err) == (0, "1 ", "")
 
 
 def test_check_counts_the_rules_that_are_right(place: Place, snapshot: Callable[..., None]) -> None:
@@ -209,7 +228,7 @@ def test_explain_tells_whether_a_rule_fires_and_what_it_would_do(place: Place, s
     assert (late.code, late.err, early.code, early.err) == (0, "", 0, "")
     assert "Turn 4 is over." in late.out
     snapshot(late.out + early.out)
-    notice = {"text": "Turn 4 is over.", "by": "late-hint", "category": "notice", "priority": "high"}
+    notice = {"text": "Turn 4 is over.", "by": "late-hint", "category": "info", "priority": "high"}
     finding = {
         "rule": "late-hint",
         "trigger": "on_turn_end",

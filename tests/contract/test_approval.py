@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from threading import Event, get_ident
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import anyio
@@ -15,7 +15,8 @@ import pytest
 from flyball import Agent, Limits, Result, tool
 from flyball.agent.run import Run
 from flyball.event import Event as RunEvent
-from flyball.person import Question, Verdict, allow, deny, edit, extend
+from flyball.person import About, Question, Verdict, allow, deny, edit, extend
+from flyball.runtime.approval import ApprovalCaller, Person
 from flyball.testing import Line, ManualClock, ScriptedModel, call, say, together
 
 LONG, SHORT = 60.0, 0.05
@@ -321,3 +322,41 @@ def test_an_approver_is_asked_for_more_when_a_limit_is_met(run: Running) -> None
     desk = Desk(*lines, approver=more, on_exhausted="ask", limits=Limits(turns=1))
     result = run(desk.agent)
     assert (result.stop, result.turns, asked) == ("completed", 5, ["turns-1", "turns-3"])
+
+
+async def swallow_the_cancel(question: Question) -> bool:
+    try:
+        await anyio.sleep(LONG)
+    except BaseException:  # as in a retry loop that catches too much
+        return True
+    return True
+
+
+async def block_past_the_deadline(question: Question) -> bool:
+    sleep(3 * SHORT)
+    return True
+
+
+@pytest.mark.every_door
+@pytest.mark.parametrize("approver", [swallow_the_cancel, block_past_the_deadline])
+def test_a_yes_of_an_async_approver_after_its_time_counts_as_no(run: Running, approver: Any) -> None:
+    desk = Desk(approver=approver, approver_seconds=SHORT)
+    result = run(desk.agent)
+    assert (desk.done, result.stop) == ([], "completed")
+    assert "did not answer within" in result.tool_results[0].text
+
+
+def test_a_yes_of_a_def_approver_counts_by_its_own_time_though_the_event_loop_notices_it_late() -> None:
+    async def work() -> Verdict:
+        caller = ApprovalCaller(Person(lambda question: sleep(2 * SHORT) or True, SHORT))
+
+        async def block() -> None:
+            await asyncio.sleep(SHORT / 2)
+            sleep(4 * SHORT)
+
+        blocking = asyncio.create_task(block())
+        verdict = await caller.decide(Question("1", "May it?", About.CALL, "delete", {}))
+        await blocking
+        return verdict
+
+    assert asyncio.run(work()).approved is False

@@ -13,6 +13,7 @@ from flyball.agent.run import Run
 from flyball.event import Event
 from flyball.outcome import Failure, Timeout
 from flyball.testing import Line, ScriptedModel, call, say, together
+from flyball.tools import ToolContext
 
 LONG = 60.0
 Running = Callable[..., Result]
@@ -289,6 +290,32 @@ def test_a_stalled_child_reports_and_its_siblings_go_on(run: Running, closed: An
     assert (stuck.text, bool(stuck.warning)) == ("kid reports", True)
     assert [outcome.status for outcome in stuck.tool_results] == ["timed_out"]
     assert (result.stop, result.text) == ("completed", "done")
+
+
+@pytest.mark.one_door
+def test_a_child_whose_tool_only_reports_is_stalled(run: Running, closed: Any) -> None:
+    @tool(effects="read")
+    async def chat(ctx: ToolContext) -> None:
+        for _ in range(200):
+            ctx.report("still here")
+            await anyio.sleep(0.05)
+
+    talker = kid("talker", call("chat"), say("never"), tools=[chat])
+    result = run(parent(talker, says=(delegate("talker"), say("done")), settings={"delegation.stall_seconds": 0.5}))
+    [child] = result.children
+    assert (closed(child).stop, child.text) == ("stalled", "kid reports")
+
+
+@pytest.mark.one_door
+def test_a_child_whose_calls_end_one_after_the_other_is_not_stalled(run: Running, closed: Any) -> None:
+    @tool(effects="read")
+    async def sleep(seconds: float) -> None:
+        await anyio.sleep(seconds)
+
+    calls = together(*[call("sleep", seconds=seconds) for seconds in (0.4, 0.8, 1.2, 1.6)])
+    steady = kid("steady", calls, say("steady"), tools=[sleep])
+    result = run(parent(steady, says=(delegate("steady"), say("done")), settings={"delegation.stall_seconds": 1}))
+    assert [closed(child).stop for child in result.children] == ["completed"]
 
 
 @pytest.mark.one_door

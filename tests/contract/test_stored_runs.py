@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from flyball import Agent, ConfigError, Limits, Result, UnknownBudget, run_conversation, tool
 from flyball.errors import CallClosed, ResumeError, StoreError
+from flyball.event import Event
 from flyball.message import Message
 from flyball.runtime.lease import build_owner
 from flyball.store import Guard, Holder, Kind, MemoryStore, Store, open_store
@@ -80,6 +82,14 @@ class TestAKeptRun:
         assert rows[0].kind is Kind.RUN
         assert [row.kind for row in rows[1:]] == [Kind.STARTED, Kind.ANSWER] * ((len(rows) - 1) // 2)
         assert store.lease.holder("talk") is None
+
+    @pytest.mark.one_door
+    def test_start_metadata_is_in_the_stored_start_only(self, store: Store, run: Running) -> None:
+        result = run(agent(store, say("Done."), metadata={"job": 7}, start_metadata={"program": "x"}))
+        entry = store.runs.get(result.run_id)
+        assert entry is not None
+        assert entry.start.metadata == {"job": 7, "program": "x"}
+        assert (result.metadata, result.events[0].to_dict()["metadata"]) == ({"job": 7}, {"job": 7})
 
     @pytest.mark.one_door
     def test_a_stored_run_without_a_session_gets_one_of_its_own(self, store: Store, run: Running) -> None:
@@ -216,6 +226,20 @@ class TestGoingOn:
         assert (result.stop, result.text) == ("completed", "Done.")
         assert [outcome.ok for outcome in result.tool_results] == [True, answer]
         assert kept(store, result) == list(result.messages)
+
+    def test_resuming_after_a_pause_stores_and_emits_each_end_once(self, store: Store) -> None:
+        seen = list[Event]()
+        asks = agent(store, together(call("look"), call("risky")), say("Done."), sinks=[seen.append])
+        paused = asks.run("go")
+        result = asks.resume(paused.run_id, {"call-1": True})
+        events = store.runs.events(result.run_id)
+        assert [(event["seq"], event["event"]) for event in events] == [(one.seq, one.kind) for one in result.events]
+        kinds = Counter(event["event"] for event in events)
+        assert (kinds["run_ended"], kinds["turn_started"], kinds["turn_ended"]) == (1, 2, 2)
+        ended = Counter(event["call_id"] for event in events if event["event"] == "tool_ended")
+        assert ended == {"call-0": 1, "call-1": 1}
+        numbers = [event.seq for event in seen]
+        assert numbers == sorted(set(numbers)), "a sink got a number twice"
 
     def test_resuming_after_a_pause_accepts_the_result_too(self, store: Store) -> None:
         asks = agent(store, call("risky"), say("Done."))

@@ -10,7 +10,7 @@ import pytest
 
 from flyball import Agent, Limits, Result, tool
 from flyball._internal.workers import LoopThread
-from flyball.testing import ScriptedModel, call, say, until
+from flyball.testing import ScriptedModel, call, say, together, until
 
 LONG = 60.0
 
@@ -138,3 +138,21 @@ def test_runs_of_the_private_loop_do_not_wait_for_each_other() -> None:
         assert not run.ended
         release.set()
         assert run.result(LONG).completed
+
+
+def test_a_hundred_hung_calls_of_one_agent_leave_workers_to_the_tools_of_another() -> None:
+    release = Event()
+
+    @tool(timeout=0.01, effects="read")
+    def hang(n: int) -> None:
+        release.wait(LONG)
+
+    lines = [together(*(call("hang", n=n + 10 * turn) for n in range(10))) for turn in range(11)]
+    limits = Limits(turns=12, tool_calls=200, seconds=LONG)
+    try:
+        hung = Agent(model=ScriptedModel(*lines, say("over")), tools=[hang], limits=limits).run("go")
+        statuses = [outcome.status.value for outcome in hung.tool_results]
+        assert (statuses.count("timed_out"), statuses.count("denied"), hung.hung) == (100, 10, 100)
+        assert [outcome.text for outcome in adding("add").run("go").tool_results] == ["3", "7"]
+    finally:
+        release.set()

@@ -1,5 +1,7 @@
 import asyncio
+import gc
 import math
+import weakref
 from threading import Thread
 from typing import Any
 
@@ -211,6 +213,32 @@ class TestMistakes:
             run.fail("first")
             run.fail("second")
         assert (run.result().error or {})["message"] == "second"
+
+    def test_a_run_that_is_cancelled_before_it_is_open_has_no_turn(self) -> None:
+        run = govern(Limits(turns=2))
+        assert run.cancel()
+        with run:
+            assert list(run) == []
+        assert (run.result().stop, run.result().turns, run.cancel()) == ("cancelled", 0, False)
+
+    def test_a_run_that_fails_before_it_is_open_has_no_turn(self) -> None:
+        run = govern(Limits(turns=2))
+        run.fail("no key")
+        with run:
+            assert list(run) == []
+        assert (run.result().stop, (run.result().error or {})["message"]) == ("failed", "no key")
+
+    def test_a_run_that_has_ended_is_freed_without_the_garbage_collector(self) -> None:
+        with govern(Limits(turns=2, tokens=1_000)) as run:
+            for turn in run:
+                turn.settle(USED)
+        turn, freed = None, weakref.ref(run)
+        gc.disable()
+        try:
+            del run
+            assert freed() is None
+        finally:
+            gc.enable()
 
     def test_settings_reach_it_through_its_registry(self) -> None:
         registry = IterationBudgetRegistry(settings={"max_iterations": 2})

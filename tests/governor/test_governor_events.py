@@ -109,6 +109,30 @@ class TestEvents:
             run.complete()
         assert kinds(run.result()).count("budget_refused") == 1
 
+    def test_a_sink_may_halt_the_run_at_its_first_event(self) -> None:
+        runs: list[govern] = []
+
+        def stop(event: Event) -> None:
+            if event.kind == "run_started":
+                runs[0].halt("sink")
+
+        runs.append(govern(Limits(turns=2), sinks=[stop]))
+        with runs[0] as run:
+            assert list(run) == []
+        assert (run.result().stop, run.result().stopped_by, run.result().sink_errors) == ("halted", "sink", 0)
+
+    def test_a_sink_that_fails_the_run_at_its_last_event_is_too_late(self) -> None:
+        runs: list[govern] = []
+
+        def fail(event: Event) -> None:
+            if event.kind == "run_ended":
+                runs[0].fail("too late")
+
+        runs.append(govern(Limits(turns=2), sinks=[fail]))
+        with runs[0] as run:
+            run.complete("done")
+        assert (run.result().stop, run.result().error, run.result().sink_errors) == ("completed", None, 0)
+
     def test_what_the_caller_changes_later_does_not_change_the_past(self) -> None:
         metadata = {"job": 1}
         with govern(Limits(turns=1), metadata=metadata) as run:

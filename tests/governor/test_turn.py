@@ -280,7 +280,7 @@ class TestTools:
                 given.append(turn.refund("cheap_round") if turn.grace or turn.number <= 2 else 0)
         result = run.result()
         assert given == [1, 1, 0, 0, 0]
-        assert (result.turns, result.requests) == (2, 5)
+        assert (result.turns, result.budgets["turns"].used, result.requests) == (4, 2, 5)
         assert [event.amount for event in result.events if isinstance(event, Refunded)] == [1, 1]
 
     def test_a_tool_gets_a_token_with_its_own_seconds(self) -> None:
@@ -300,7 +300,7 @@ class TestTools:
             next(run).refund("cheap_round")
             turn = next(run)
             assert [turn.refund("cheap_round"), turn.refund("cheap_round")] == [1, 0]
-        assert run.result().turns == 0
+        assert (run.result().turns, run.result().budgets["turns"].used) == (2, 0)
 
     def test_notices_have_their_place(self) -> None:
         with govern(Limits(turns=1)) as run:

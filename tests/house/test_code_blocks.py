@@ -93,7 +93,7 @@ class Session:
 
     def flyball(self, settings: str, arguments: str, pipe: str) -> str:
         environment = dict(setting.split("=", 1) for setting in settings.split())
-        done = self.typed(*shlex.split(arguments), merged=not pipe, **environment)
+        done = self.typed(*shlex.split(arguments), merged=not pipe, trusted=False, **environment)
         return done.stderr + (self.shell(pipe, done.stdout) if pipe else done.stdout)
 
     def shell(self, command: str, stdin: str = "") -> str:

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 import flyball
 from flyball._internal.syntax import parse_python
 
@@ -206,6 +208,16 @@ def test_importing_budgets_loads_nothing_heavy() -> None:
     )
     assert "flyball" in loaded
     assert not loaded & {"asyncio", "anyio", "pydantic", "httpx", "httpx2", "tomllib", "typer", "rich", "difflib"}
+
+
+@pytest.mark.parametrize("statement", ["from flyball import Agent", "from flyball import govern, Limits"])
+def test_importing_an_entry_point_loads_nothing_that_only_a_run_needs(statement: str) -> None:
+    loaded = printed_by(f"import sys; before = set(sys.modules)\n{statement}\nprint(*(set(sys.modules) - before))")
+    packages = {"anyio", "genai_prices", "httpx2", "pydantic", "pydantic_core"}
+    library = {"asyncio", "email", "logging", "pathlib", "sqlite3", "ssl", "subprocess", "tempfile", "tomllib"}
+    ours = {f"flyball.{name}" for name in ("event", "loop", "message", "models", "rules", "runtime", "store", "tools")}
+    assert "flyball.budget.limits" in loaded
+    assert loaded & (packages | library | ours) == set()
 
 
 def test_importing_the_package_alone_loads_no_module_of_it() -> None:

@@ -19,7 +19,7 @@ _OF_THE_STORE = ("seq", "time")
 def replayed(agent: Agent, store: Store) -> list[dict[str, Any]]:
     """The events of a loop that is told again what it was told, with no model, tool or clock."""
     rows = store.journal.read("run")
-    plan = restore_plan(agent.plan("Again.", run_id="run"), rows[0].data)
+    plan = restore_plan(agent.plan("Again.", run_id="run"), rows[0].data, store.transcript)
     plan.has_transcript, plan.stored_count = True, len(plan.messages)
     recorder = Recorder(plan.header)
     player, answers = LoopPlayer(plan, recorder), parse_journal(rows).answers

@@ -6,9 +6,14 @@ from typing import Any, cast
 
 from flyball import Agent
 from flyball.budget.price import TokenPrice
+from flyball.loop import Plan
 from flyball.models import Model
 from flyball.outcome import Outcome
+from flyball.progress import apply_changes
 from flyball.request import Call, ModelFailure, Reply
+
+MAX_DEPTH = 8
+"""Levels that an extension can reach, by the registry."""
 
 
 class Recount:
@@ -17,24 +22,17 @@ class Recount:
     failed: bool = False
     halted: bool = False
     must_halt: bool = False
+    stalled: bool = False
     more: int = 0
+    """Orders and signals that raised a limit."""
     last: Reply | ModelFailure | None = None
 
-    def __init__(self, agent: Agent, most_s: float) -> None:
-        limits, self.agent = agent.limits, agent
-        self.price = cast("Model", agent.model).price or TokenPrice(input=0, output=0)
-        named = ("turns", "tool_calls", "retries", "nudges", "tokens")
-        self.ceilings = {name: _number(getattr(limits, name)) for name in named}
-        self.ceilings["usd"] = _number(limits.usd) * 10**9
-        self.ceilings |= {f"calls.{name}": most for name, most in limits.calls.items()}
-        self.seconds = _number(limits.seconds)
-        self.until_s = min(most_s, inf if limits.until is None else limits.until.timestamp() - agent.clock.wall())
-        least = min(self.seconds, self.until_s)
-        self.reserve_s = min(20.0, least * 0.15) if agent.grace and least < inf else 0.0
-        tokens, usd = self.ceilings["tokens"], self.ceilings["usd"]
-        usual = {"tokens": min(2_000, tokens // 5), "usd": usd // 10} if agent.grace else {}
-        self.reserve = {name: most for name, most in usual.items() if self.ceilings[name] < inf}
-        self.used, self.shared = Counter[str](), Counter[str]()
+    def __init__(self, agent: Agent, plan: Plan) -> None:
+        self.agent, self.plan = agent, plan
+        self._set_ceilings()
+        self._set_time()
+        self._set_reserve()
+        self.used, self.shared, self.below = Counter[str](), Counter[str](), Counter[str]()
         self.held, self.lent = dict[str, int](), dict[str, int]()
         self.at, self.heard = 0.0, list[Any]()
         self.time_up = self.called_off = self.shared_refused = self.limited = self.taken = False
@@ -43,10 +41,70 @@ class Recount:
         self.asked: list[Call] = []
         self.replies: list[Reply] = []
         self.batch_ceilings, self.outcomes = dict[str, float](), dict[str, Outcome]()
-        self.answered, self.vetoed = dict[bool | None, set[str]](), set[str]()
+        self.answered, self.vetoed, self.guarded = dict[bool | None, set[str]](), set[str](), set[str]()
         self.flags, self.said = list[str](), dict[str, Any]()
         self.reasons: list[str | None] = []
         self.was_over = self.out_of_calls = self.has_reply = self.may_retry = False
+        self.state, self.model, self.notices = dict(plan.state), "", set[str]()
+        self.children: dict[str, str | None] = {}
+        """Stop reason of each child run by id. None while it is in progress."""
+        self.may_report: bool = False
+        """True if an order halted the run and wants a report."""
+
+    def _set_ceilings(self) -> None:
+        limits, caps, level = self.agent.limits, dict(self.plan.max_amounts or {}), self.plan.level
+        own = {name: _number(getattr(limits, name)) for name in ("turns", "tool_calls", "retries", "nudges", "tokens")}
+        own["usd"] = _number(limits.usd) * 10**9
+        own |= {"children": _number(limits.children, 16), "depth": level + _number(limits.depth, 2)}
+        self.fixed = {name for name, cap in caps.items() if own[name] >= cap} | ({"depth"} if level else set[str]())
+        """Inherited ceilings, which no order or signal can raise."""
+        self.own_ceilings = own
+        self.ceilings = {name: min(ceiling, caps.get(name, inf)) for name, ceiling in own.items()}
+        self.ceilings |= {f"calls.{name}": ceiling for name, ceiling in limits.calls.items()}
+
+    def _set_time(self) -> None:
+        until = self.agent.limits.until
+        self.seconds = _number(self.agent.limits.seconds)
+        until_s = inf if until is None else max(0.0, until.timestamp() - self.plan.started_at)
+        self.until_s = min(self.plan.max_seconds, until_s)
+        least = min(self.seconds, self.until_s)
+        self.reserve_s = min(20.0, least * 0.15) if self.agent.grace and least < inf else 0.0
+
+    def _set_reserve(self) -> None:
+        """Count the part of the run's own limits that is kept for its report."""
+        self.reserve: dict[str, float] = {}
+        for name in ("tokens", "usd") if self.agent.grace else ():
+            if self.own_ceilings[name] < inf:
+                ceiling = self.ceilings[name]
+                self.reserve[name] = min(2_000, ceiling // 5) if name == "tokens" else ceiling // 10
+
+    def find_model(self, name: str) -> Model:
+        return cast("Model", self.agent.models[name] if name else self.agent.model)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the model that the run asks now can be asked."""
+        return self.find_model(self.model).ready() is None
+
+    @property
+    def has_no_calls(self) -> bool:
+        """Whether a whole batch was denied because no call was left, and none was added since."""
+        return self.out_of_calls and self.used["tool_calls"] >= self.ceilings["tool_calls"]
+
+    def find_price(self, name: str) -> Any:
+        return self.find_model(name).price or TokenPrice(input=0, output=0)
+
+    def raise_limit(self, name: str, amount: float) -> None:
+        self.more += 1
+        if name == "seconds":
+            self.seconds += amount
+            self.was_over = self.was_over and self.time_is_over
+        elif name not in self.fixed:
+            self.ceilings[name] += amount
+            self.ceilings["depth"] = min(self.ceilings["depth"], max(MAX_DEPTH, self.plan.level))
+
+    def change_state(self, changes: dict[str, Any]) -> None:
+        apply_changes(self.state, changes)
 
     @property
     def hard_at(self) -> float:
@@ -57,5 +115,5 @@ class Recount:
         return self.time_up or self.at >= self.hard_at - self.reserve_s
 
 
-def _number(limit: Any) -> float:
-    return limit if isinstance(limit, int | float) else inf
+def _number(limit: Any, default: float = inf) -> float:
+    return limit if isinstance(limit, int | float) else default

@@ -1,12 +1,10 @@
-"""The real driver under chaos, on asyncio and trio, with real but small delays; what it drove must stand the audit."""
+"""The real driver under chaos, on asyncio and trio, with real but small delays. Every run must pass the audit."""
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
-import hypothesis.strategies as st
 import pytest
 from hypothesis import Phase, given, settings
 
@@ -24,21 +22,17 @@ from flyball.request import Call, Finish, Reply, Request, Usage
 from flyball.runtime import RunDriver
 from flyball.tools import ToolContext
 
-Story = list[Any]
-Audit = Callable[[Agent, Story, Result, float], None]
-EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "500")) // 25
+from .audit_result import audit_run
+from .dice import IS_SOAK, Dice, count_examples, sized
+from .random_agents import Book, Story, ToldRules
+
+EXAMPLES = count_examples(500) // 25
 BOUND_S = 60.0
 BROKE = Retryable("the stream broke", 0.001, began=True)
 
 
-class Dice:
-    """Draws from bytes; past their end it is always the first that is drawn."""
-
-    def __init__(self, data: bytes) -> None:
-        self._left = iter(data)
-
-    def pick(self, *options: Any) -> Any:
-        return options[next(self._left, 0) % len(options)]
+class NappingDice(Dice):
+    """Dice that also draw small delays."""
 
     def nap(self) -> float:
         return self.pick(0.0, 0.0, 0.0, 0.001, 0.003, 0.01)
@@ -49,7 +43,7 @@ class Restless:
 
     name, provider, price = "restless", None, None
 
-    def __init__(self, dice: Dice) -> None:
+    def __init__(self, dice: NappingDice) -> None:
         self.dice = dice
 
     def ready(self) -> str | None:
@@ -118,7 +112,7 @@ class Around:
             raise ValueError("chaos")
 
 
-def made_tools(dice: Dice) -> list[Any]:
+def made_tools(dice: NappingDice) -> list[Any]:
     @tool(effects="read", timeout=0.005)
     async def look(ctx: ToolContext, n: int = 0) -> int:
         """Look."""
@@ -144,9 +138,10 @@ def made_tools(dice: Dice) -> list[Any]:
     return [look, write, block]
 
 
-def made_agent(who: bytes, comes: Dice, story: Story) -> Agent:
-    dice, around = Dice(who), Around(who[0], story)
-    return Agent(
+def made_agent(who: bytes, comes: NappingDice, story: Story) -> Agent:
+    dice, around, book = Dice(who), Around(who[0], story), Book(bytes(1))
+    book.stories["run"] = story
+    agent = Agent(
         model=dice.pick(Restless, Restless, Blocking)(comes),
         tools=made_tools(comes),
         limits=Limits(
@@ -165,6 +160,8 @@ def made_agent(who: bytes, comes: Dice, story: Story) -> Agent:
             around.sink,
         ],
     )
+    ToldRules.install(agent, book)
+    return agent
 
 
 def shared_of(dice: Dice) -> TurnBudget | None:
@@ -174,20 +171,20 @@ def shared_of(dice: Dice) -> TurnBudget | None:
     return {"none": None, "short": TurnBudget.create(0.02), "long": TurnBudget.create(None)}[kind]
 
 
-async def driven(driver: RunDriver, dice: Dice) -> list[Signal]:
-    """Drive it, with letters and perhaps a cancel of the task itself meanwhile; the letters that were taken."""
+async def driven(driver: RunDriver, dice: NappingDice) -> list[Signal]:
+    """Drive a run while signals arrive and its task may be cancelled. Return the signals that were accepted."""
     taken: list[Signal] = []
 
-    async def write_letters() -> None:
+    async def send_signals() -> None:
         for _ in range(dice.pick(0, 1, 2, 4)):
             await anyio.sleep(dice.nap())
-            letter = dice.pick(Steer("and this"), Extend({"turns": 1}, 0.01), Cancel("chaos"), LeaseLost())
-            if driver.signals.send(letter):
-                taken.append(letter)
+            signal = dice.pick(Steer("and this"), Extend({"turns": 1}, 0.01), Cancel("chaos"), LeaseLost())
+            if driver.signals.send(signal):
+                taken.append(signal)
 
     with anyio.fail_after(BOUND_S):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(write_letters)
+            tasks.start_soon(send_signals)
             with anyio.move_on_after(dice.pick(BOUND_S, BOUND_S, BOUND_S, 0.004)):
                 await driver.drive()
             tasks.cancel_scope.cancel()
@@ -212,14 +209,12 @@ def replayed(agent: Agent, plan: Plan, story: Story, answers: Sequence[Answer[An
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @settings(
     max_examples=EXAMPLES,
-    derandomize="CHAOS_EXAMPLES" not in os.environ,
+    derandomize=not IS_SOAK,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
-@given(st.binary(min_size=16, max_size=16), st.binary(min_size=150, max_size=150))
-def test_what_the_driver_did_stands_the_audit_and_can_be_played_again(
-    audit: Audit, backend: str, who: bytes, comes: bytes
-) -> None:
-    dice, ignored = Dice(comes), Story()
+@given(sized(16), sized(150))
+def test_what_the_driver_did_stands_the_audit_and_can_be_played_again(backend: str, who: bytes, comes: bytes) -> None:
+    dice, ignored = NappingDice(comes), Story()
     shared = shared_of(dice)
     agent = made_agent(who, dice, ignored)
     plan = agent.plan("Do it.", run_id="run") if shared is None else agent.plan("Do it.", run_id="run", within=shared)
@@ -228,11 +223,11 @@ def test_what_the_driver_did_stands_the_audit_and_can_be_played_again(
     taken = anyio.run(driven, driver, dice, backend=backend)
     result, answers = driver.result, driver.answers
     assert result is not None, "it has no result"
-    heard = [letter for answer in answers for letter in answer.signals]
-    assert all(letter in heard for letter in taken), "a letter was taken and never read"
+    received = [signal for answer in answers for signal in answer.signals]
+    assert all(signal in received for signal in taken), "a signal was accepted and never received"
 
     story = Story()
-    same = made_agent(who, Dice(b""), story)
+    same = made_agent(who, NappingDice(b""), story)
     again = agent.plan("Do it.", run_id="run")
     again.spec, again.has_shared_budget, again.has_transcript = (
         same.plan("x").spec,
@@ -242,7 +237,7 @@ def test_what_the_driver_did_stands_the_audit_and_can_be_played_again(
     again.max_seconds, again.max_amounts = plan.max_seconds, plan.max_amounts
     again.started_at, again.messages = plan.started_at, plan.messages
     assert replayed(same, again, story, answers) == result
-    audit(same, story, result, plan.max_seconds)
+    audit_run(same, plan, story, result)
     if shared is not None:
         used = {name: budget for name, budget in shared.budgets.items() if name in ("turns", "tool_calls", "tokens")}
         assert {name: (budget.used, budget.held) for name, budget in used.items()} == {

@@ -1,9 +1,6 @@
 """Random rules over random models: every run ends, honestly, plays again to the same, and makes nothing denied."""
 
-import os
-import tempfile
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from hypothesis import example, given, settings
@@ -24,62 +21,10 @@ from flyball.rules.rule import Fire, Rule
 from flyball.steadiness import Reflection
 from flyball.testing import ScriptDriver, assert_honest
 
-EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "50"))
-TRIGGERS = [*[trigger.value for trigger in Trigger], "on_tool_call", "on_tool_call"]
-CONDITIONS = [
-    *["true"] * 8,
-    "context.turn.iteration_count % 2 == 0",
-    "context.budget.turns.ratio > 0.5 or context.budget.tokens.ratio > 0.5",
-    "context.state.n > 2",
-    "context.state['m'] in context.history.tools",
-    "context.call.arguments.n > 1",
-    "context.result.success and context.result.characters > 5",
-    "failure_count('read') > 1",
-    "len(context.history.messages) > 4 and context.turn.context_usage > 0.001",
-    "context.event.name == 'ping'",
-    "context.run.agent > 3",
-    "1 / 0 > context.turn.number",
-    "context.user.name == 'Ada' or context.run.remaining < 30",
-]
-TEXTS = ["{{ context.turn.iteration_count }}", "x", "{{ context.state.n }}", "{{ 1 / 0 }}", "word " * 300]
+from .dice import IS_SOAK, Dice, count_examples, sized
+from .random_rules import draw_rules
 
-
-class Dice:
-    """Draws from bytes; past their end, and where they are 0, it is always the first and simplest that is drawn."""
-
-    def __init__(self, data: bytes) -> None:
-        self._left = iter(data)
-
-    def pick(self, *options: Any) -> Any:
-        return options[next(self._left, 0) % len(options)]
-
-
-def action(dice: Dice, trigger: str, n: int) -> str:
-    text = f'message = "{n}: {dice.pick(*TEXTS)}"'
-    due, urgent = dice.pick("turn_start", "after_tool", "immediate"), dice.pick("low", "normal", "high", "critical")
-    actions = [
-        f'type = "notify_self"\n{text}\ndeliver_at = "{due}"\npriority = "{urgent}"',
-        f'type = "log"\n{text}',
-        f'type = "set_state"\nkey = "{dice.pick("n", "m", "a.b")}"\n{dice.pick("increment = 1", "increment = 2.5")}',
-        f"type = \"set_state\"\nkey = \"m\"\nvalue = '''{dice.pick('read', '{{ context.state }}', '{{ none }}')}'''",
-        f'type = "emit_event"\nname = "{dice.pick("ping", "pong")}"\ndata.n = "{{{{ context.turn.number }}}}"',
-        f'type = "extend"\nbudget = "{dice.pick("turns", "seconds", "tokens", "usd", "depth")}"\namount = 3',
-        f'type = "ask"\n{text}',
-        'type = "use_model"\nmodel = "other"',
-        f'type = "stop"\n{text}\ngrace = {dice.pick("true", "false")}',
-        f'type = "deny"\n{text}',
-    ]
-    usual = [*actions[:9], *[actions[0]] * 5]
-    return dice.pick(*([*usual, *actions[8:] * 8] if trigger == "on_tool_call" else usual))
-
-
-def write_rules(folder: Path, dice: Dice) -> None:
-    for n in range(dice.pick(1, 2, 3, 5, 8)):
-        trigger = dice.pick(*TRIGGERS)
-        more = dice.pick("", 'fire = "crossing"', "cooldown_turns = 2", "priority = 900", 'fire = "crossing"')
-        text = f'[rule]\nid = "rule-{n}"\ntrigger = "{trigger}"\n{more}\n'
-        text += f"[condition]\nexpression = '''{dice.pick(*CONDITIONS)}'''\n[action]\n{action(dice, trigger, n)}\n"
-        (folder / f"{n}.toml").write_text(text)
+EXAMPLES = count_examples(50)
 
 
 class Chaos:
@@ -141,13 +86,13 @@ def refuse(question: Question) -> Verdict:
     return Verdict(False, "No.")
 
 
-def made_agent(folder: Path, who: bytes, does: bytes) -> Agent:
+def draw_agent(written: bytes, who: bytes, does: bytes) -> Agent:
     dice, acts = Dice(who), Dice(does)
     return Agent(
         model=Chaos("chaos", acts),
         models={"other": Chaos("other", acts)},
         tools=[read, write],
-        rules=folder,
+        rules=draw_rules(Dice(written)),
         duplicates=dice.pick("allow", "reuse", "reject"),
         limits=Limits(
             turns=dice.pick(6, 12, 2),
@@ -164,7 +109,7 @@ def made_agent(folder: Path, who: bytes, does: bytes) -> Agent:
     )
 
 
-def letters(comes: bytes) -> dict[int, list[Signal]]:
+def draw_signals(comes: bytes) -> dict[int, list[Signal]]:
     dice = Dice(comes)
     kinds: list[Any] = [Steer("and this"), Extend({"turns": 1}), TimeUp(), Cancel("chaos")]
     return {dice.pick(*range(20)): [dice.pick(*kinds)] for _ in range(dice.pick(0, 0, 1))}
@@ -219,22 +164,16 @@ def check_rules(result: Result) -> None:
     )
 
 
-def sized(most: int) -> st.SearchStrategy[bytes]:
-    return st.binary(min_size=most, max_size=most)
-
-
-@settings(max_examples=EXAMPLES, derandomize="CHAOS_EXAMPLES" not in os.environ)
+@settings(max_examples=EXAMPLES, derandomize=not IS_SOAK)
 @example(written=bytes([0, 3, *[0] * 11, 15]), who=b"", does=b"", comes=b"", shares=False)  # denies every call
 @example(written=bytes(60), who=bytes(12), does=bytes(80), comes=bytes(3), shares=False)
 @given(sized(60), sized(12), sized(80), sized(3), st.booleans())
 def test_whatever_rules_say_a_run_ends_honestly(
     written: bytes, who: bytes, does: bytes, comes: bytes, shares: bool
 ) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        write_rules(Path(name), Dice(written))
-        agent = made_agent(Path(name), who, does)
+    agent = draw_agent(written, who, does)
     assert agent.ruleset.problems == ()
-    script = ScriptDriver(agent, signals=letters(comes))
+    script = ScriptDriver(agent, signals=draw_signals(comes))
     shared = TurnBudget.create(None, max_steps=30) if shares else None
     result = assert_honest(script.run("Go.") if shared is None else script.run("Go.", within=shared))
     for _ in range(5):

@@ -123,7 +123,7 @@ class TestState:
         rules.add("on_query_start", 'type = "set_state"\nkey = "n"\nvalue = "{{ context.user }}"')
         rules.add("on_query_start", 'type = "set_state"\nkey = "name"\nvalue = "{{ 3 }}"', f"{where}.name == 'Ada'")
         result = rules.run(say("ok"), metadata={"user": {"name": "Ada"}})
-        assert result.state == {"n": {"name": "Ada"}, "name": 3}
+        assert result.state == {"n": {"id": "", "settings": {}, "name": "Ada"}, "name": 3}
 
     def test_a_state_value_of_none_deletes_the_key(self, rules: Rules) -> None:
         rules.add("on_turn_start", 'type = "set_state"\nkey = "n"\nvalue = "{{ none }}"')

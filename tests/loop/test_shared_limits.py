@@ -1,8 +1,10 @@
 """Runs that share a real budget one after the other: what they use counts there, and a refusal there ends them."""
 
-from typing import Any
+from typing import Any, Literal
 
-from flyball import Agent, Limits, Result, TurnBudget, tool
+import pytest
+
+from flyball import Agent, Child, Limits, Result, TurnBudget, tool
 from flyball.outcome import Denied
 from flyball.request import Usage
 from flyball.testing import ScriptDriver, ScriptedModel, assert_honest, call, say
@@ -60,3 +62,22 @@ def test_a_turn_that_never_started_is_refunded_to_the_shared_budget() -> None:
 def test_a_shared_budget_that_counts_turns_only_bounds_turns() -> None:
     result = run(stubborn(tokens=100_000), TurnBudget.create(timeout_s=None, max_steps=3))
     assert (result.stop, result.turns) == ("budget", 3)
+
+
+@pytest.mark.parametrize("mode", ["independent", "carved", "shared"])
+def test_calls_of_child_runs_count_in_the_envelope_of_the_tree_in_every_budget_mode(
+    mode: Literal["independent", "carved", "shared"],
+) -> None:
+    child = Agent(model=ScriptedModel.looping(call("touch"), grace=say("Reported.")), tools=[touch], name="child")
+    delegate = call("delegate", tasks=[{"child": "child", "goal": "Go."}])
+    parent = Agent(
+        model=ScriptedModel(delegate, say("done"), grace=say("Reported.")),
+        children=[Child(child, budget=mode)],
+        limits=Limits(turns=30),
+    )
+    with Limits(turns=30, tool_calls=4).open() as shared:
+        result = run(parent, shared)
+        assert shared.budgets["tool_calls"].used == 4
+    [below] = result.children
+    made = [outcome for outcome in below.tool_results if not isinstance(outcome, Denied)]
+    assert (below.stop, below.flags, len(made)) == ("budget", ("max_tool_calls_reached",), 3)

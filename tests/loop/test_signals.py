@@ -9,7 +9,7 @@ from flyball import Agent, Limits, tool
 from flyball.errors import Retryable
 from flyball.event import Extended, Header, ModelRequested, Postponed, Steered, ToolEnded, ToolStarted
 from flyball.loop import Answer, Append, Ask, converse
-from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Signal, Steer, TimeUp
+from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Signal, Stalled, Steer, TimeUp
 from flyball.message import MessageType, Role
 from flyball.outcome import Status
 from flyball.progress import Complete, Continue, Progress
@@ -281,3 +281,10 @@ class TestOthers:
 
     def test_answers_without_mail_change_nothing(self) -> None:
         assert Answer(None, 1.0).signals == ()
+
+
+def test_a_run_that_stalls_when_no_call_is_left_ends_by_its_budget() -> None:
+    model = ScriptedModel(SUM, grace=say("Reported."))
+    agent = Agent(model=model, tools=[add], limits=Limits(tool_calls=0))
+    result = assert_honest(ScriptDriver(agent, signals={0: [Stalled(3.0)], 1: [Stalled(3.0)]}).run("Go."))
+    assert (result.stop, result.flags) == ("budget", ("max_tool_calls_reached",))

@@ -1,7 +1,6 @@
 """Random models that repeat themselves, reflect and run out of room: every run ends, honestly and inside its limits."""
 
 import json
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,17 +20,9 @@ from flyball.steadiness import Reflection, Thresholds
 from flyball.testing import ScriptDriver, assert_honest
 from flyball.wire import to_anthropic, to_openai
 
-EXAMPLES = int(os.environ.get("CHAOS_EXAMPLES", "100"))
+from .dice import IS_SOAK, Dice, count_examples, sized
 
-
-class Dice:
-    """Draws from bytes; past their end, and where they are 0, it is always the first and simplest that is drawn."""
-
-    def __init__(self, data: bytes) -> None:
-        self._left = iter(data)
-
-    def pick(self, *options: Any) -> Any:
-        return options[next(self._left, 0) % len(options)]
+EXAMPLES = count_examples(100)
 
 
 class Disk:
@@ -144,7 +135,7 @@ def made_agent(who: bytes, does: bytes) -> tuple[Agent, Disk, Chaos]:
     return agent, disk, model
 
 
-def letters(comes: bytes) -> dict[int, list[Signal]]:
+def draw_signals(comes: bytes) -> dict[int, list[Signal]]:
     dice = Dice(comes)
     kinds: list[Any] = [
         Steer("and this"),
@@ -201,18 +192,14 @@ def check_reuse(result: Result) -> None:
             assert f": {content} " in outcome.text
 
 
-def sized(most: int) -> st.SearchStrategy[bytes]:
-    return st.binary(min_size=most, max_size=most)
-
-
-@settings(max_examples=EXAMPLES, derandomize="CHAOS_EXAMPLES" not in os.environ)
+@settings(max_examples=EXAMPLES, derandomize=not IS_SOAK)
 @example(who=bytes(24), does=bytes(80), comes=bytes(6), shares=False)
 @given(sized(24), sized(160), sized(6), st.booleans())
 def test_whatever_a_model_does_it_ends_honestly_inside_its_context(
     who: bytes, does: bytes, comes: bytes, shares: bool
 ) -> None:
     agent, disk, model = made_agent(who, does)
-    driver = ScriptDriver(agent, signals=letters(comes))
+    driver = ScriptDriver(agent, signals=draw_signals(comes))
     shared = TurnBudget.create(None, max_steps=8) if shares else None
     result = assert_honest(driver.run("Do it.") if shared is None else driver.run("Do it.", within=shared))
     assert sum(isinstance(effect, Ask) for effect in driver.effects) == result.requests <= 200
@@ -258,7 +245,7 @@ def busy_script(signals: dict[int, list[Signal]]) -> ScriptDriver:
 
 
 @pytest.mark.parametrize(
-    ("letter", "stop", "shares"),
+    ("signal", "stop", "shares"),
     [
         (Cancel(), "cancelled", True),
         (LeaseLost(), "contended", False),
@@ -268,7 +255,7 @@ def busy_script(signals: dict[int, list[Signal]]) -> ScriptDriver:
     ],
     ids=str,
 )
-def test_a_letter_at_any_place_is_heard_there(letter: Signal, stop: str, shares: bool) -> None:
+def test_a_signal_with_any_answer_is_received_there(signal: Signal, stop: str, shares: bool) -> None:
     def played(signals: dict[int, list[Signal]]) -> tuple[ScriptDriver, Result]:
         driver = busy_script(signals)
         shared = TurnBudget.create(None, max_steps=50, max_tool_calls=50)
@@ -280,9 +267,9 @@ def test_a_letter_at_any_place_is_heard_there(letter: Signal, stop: str, shares:
     assert {"elided", "reflected", "refunded"} <= {event.kind for event in result.events}
     last_act = max(n for n, effect in enumerate(whole.effects) if isinstance(effect, Act))
     for n in range(last_act + 1):
-        driver, result = played({n: [letter]})
-        assert result.stop == stop, f"the letter came with answer {n}"
-        if isinstance(letter, Steer):
+        driver, result = played({n: [signal]})
+        assert result.stop == stop, f"the signal came with answer {n}"
+        if isinstance(signal, Steer):
             assert [message.content for message in result.messages].count("And this.") == 1
             continue
         begun = [effect for effect in driver.effects[n + 1 :] if isinstance(effect, Ask | Act)]

@@ -37,6 +37,7 @@ from flyball.errors import (
     UnknownBudget,
     UnknownName,
     UnknownTool,
+    UntrustedSettings,
     UsageError,
     suggest_names,
 )
@@ -81,6 +82,7 @@ EXAMPLES: list[FlyballError] = [
     UnknownBudget("turn", ("turns", "retries")),
     UnknownBudget("zzz", ("b", "a")),
     TomlError("flyball.toml", reason="cannot read the file: Permission denied"),
+    UntrustedSettings("flyball.toml may only lower limits, but it sets model"),
 ]
 
 

@@ -1,18 +1,22 @@
 """Rule files: all of it is checked when it is read, and all mistakes are told together, each with its line."""
 
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
+from flyball import Agent, tool
 from flyball.errors import ConfigError, ConfigErrors, SettingError, TomlError
-from flyball.progress import Deliver, Notice, Priority, Raise, SetState, Veto
+from flyball.progress import Deliver, Emit, Notice, Priority, Raise, SetState, Veto
 from flyball.rules import Fire, Rule, Trigger
 from flyball.rules.file import MAX_BYTES, read_rule
 from flyball.rules.trial import failures, try_rule
+from flyball.testing import ScriptedModel, call, say
 
+DAY = date(1979, 5, 27)
 HEAD = '[rule]\nid = "my-rule"\ntrigger = "on_turn_start"\n'
 NOTE = '[action]\ntype = "notify_self"\nmessage = "Hello."\n'
 
@@ -50,7 +54,60 @@ def test_a_rule_says_what_it_says_and_the_rest_is_usual(tmp_path: Path) -> None:
         False,
     )
     assert (found.fire, found.cooldown_turns, found.condition, found.tests) == (Fire.ALWAYS, 0, None, ())
-    assert try_rule(found, {}).orders == (Notice("Hello.", "my-rule", "notice", Priority.NORMAL, Deliver.TURN_START),)
+    assert try_rule(found, {}).orders == (Notice("Hello.", "my-rule", "info", Priority.NORMAL, Deliver.TURN_START),)
+
+
+def test_a_message_with_a_statement_is_an_error_with_its_line(tmp_path: Path) -> None:
+    [error] = mistakes(tmp_path, HEAD + '[action]\ntype = "notify_self"\nmessage = "{% if true %}Hello.{% endif %}"\n')[
+        :1
+    ]
+    assert (line_of(error), error.found) == ("6", "{% if true %}")
+
+
+def test_a_rule_without_name_and_version_has_the_usual_ones(tmp_path: Path) -> None:
+    found = rule(tmp_path, HEAD.replace("my-rule", "2-rules") + NOTE)
+    assert (found.name, found.version) == ("2-rules", "1.0.0")
+
+
+def test_an_event_may_be_written_with_event_type_and_payload(tmp_path: Path) -> None:
+    ours = rule(tmp_path, HEAD + '[action]\ntype = "emit_event"\nname = "a.b"\ndata = { x = "{{ 1 }}", y = [2] }\n')
+    theirs = rule(
+        tmp_path, HEAD + '[action]\ntype = "emit_event"\nevent_type = "a.b"\npayload = { x = "{{ 1 }}", y = [2] }\n'
+    )
+    assert try_rule(ours, {}).orders == try_rule(theirs, {}).orders == (Emit("a.b", {"x": 1, "y": [2]}, "my-rule"),)
+    assert ours.meaning == theirs.meaning
+
+
+def test_an_event_with_both_spellings_is_a_mistake(tmp_path: Path) -> None:
+    wrong = HEAD + '[action]\ntype = "emit_event"\nname = "a"\nevent_type = "b"\ndata = {}\npayload = {}\n'
+    assert [line_of(error) for error in mistakes(tmp_path, wrong)] == ["7", "9"]
+
+
+def test_an_event_nested_too_deeply_is_a_mistake(tmp_path: Path) -> None:
+    deep = "{ a = " * 60 + "1" + " }" * 60
+    assert mistakes(tmp_path, HEAD + f'[action]\ntype = "emit_event"\nname = "a"\ndata = {deep}\n')
+
+
+def test_a_lua_script_is_refused_with_the_hook_to_write(tmp_path: Path, snapshot: Callable[..., None]) -> None:
+    [error] = mistakes(tmp_path, HEAD + '[condition]\nscript = "scripts/check.lua"\n' + NOTE)
+    assert (line_of(error), error.found) == ("5", "scripts/check.lua")
+    assert "hooks=[check]" in error.expected
+    snapshot(error.expected)
+
+
+@tool(effects="read")
+def look(n: int) -> int:
+    """Look."""
+    return n
+
+
+def test_the_hook_of_the_refusal_runs(tmp_path: Path) -> None:
+    [error] = mistakes(tmp_path, HEAD + '[condition]\nscript = "x.lua"\n' + NOTE)
+    code, names = dedent(error.expected.partition("\n")[2]).replace("Agent(..., ", "options = dict("), dict[str, Any]()
+    exec(code, names)
+    model = ScriptedModel(*[call("look", n=n) for n in range(8)], say("done"))
+    Agent(model=model, tools=[look], **names["options"]).run("Go.")
+    assert [request.notices for request in model.requests][7] == ("Finish soon.",)
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
@@ -144,7 +201,12 @@ def test_all_mistakes_of_a_file_are_told_together_each_with_its_line(
         (HEAD + '[action]\ntype = "deny"\nmessage = "x"\n', "5", "action.type", "deny"),
         (HEAD + '[action]\ntype = "set_state"\nkey = "k"\n', "4", "action", []),
         (HEAD + '[action]\ntype = "set_state"\nkey = "k"\nincrement = "x"\n', "7", "action.increment", "x"),
-        (HEAD + '[action]\ntype = "set_state"\nkey = "k"\nvalue = [1]\n', "7", "action.value", [1]),
+        (
+            HEAD + '[action]\ntype = "set_state"\nkey = "k"\nvalue = 1979-05-27\n',
+            "7",
+            "action.value",
+            DAY,
+        ),
         (HEAD + '[action]\ntype = "extend"\nbudget = "turn"\namount = 3\n', "6", "action.budget", "turn"),
         (HEAD + '[action]\ntype = "extend"\nbudget = "turns"\namount = -3\n', "7", "action.amount", -3),
         (HEAD + '[action]\ntype = "extend"\nbudget = "turns"\namount = 1.5\n', "7", "action.amount", 1.5),

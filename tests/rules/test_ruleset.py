@@ -67,20 +67,63 @@ def test_one_bad_file_never_stops_the_others(tmp_path: Path) -> None:
         RuleSet.load(tmp_path, strict=True)
 
 
+def test_a_link_out_of_the_folder_is_refused_and_its_target_not_quoted(tmp_path: Path) -> None:
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    write(folder, "own.toml", "own")
+    (folder / "inside.toml").symlink_to(write(folder, "inside.txt", "inside"))
+    (tmp_path / "secret").write_text("the password is steam\n")
+    (folder / "outside.toml").symlink_to(tmp_path / "secret")
+    (folder / "loop.toml").symlink_to(folder / "loop.toml")
+    rules = RuleSet.load(folder)
+    assert ids(rules) == ["inside", "own"]
+    assert {problem.where for problem in rules.problems} == {str(folder / "outside.toml"), str(folder / "loop.toml")}
+    assert "steam" not in str(rules.problems)
+
+
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:
     [problem] = RuleSet.load(tmp_path).problems
     assert (problem.where, problem.found) == ("rules", str(tmp_path))
     assert "*.toml" in problem.expected
 
 
-def test_a_file_with_the_id_of_a_core_rule_is_told_and_ignored(tmp_path: Path) -> None:
+def test_a_file_with_the_id_of_a_core_rule_and_another_meaning_is_ignored_with_a_warning(tmp_path: Path) -> None:
     path = write(tmp_path, "mine.toml", "last-turn-warning")
     rules = RuleSet.load(path).with_core()
     [rule] = [rule for rule in rules if rule.id == "last-turn-warning"]
     assert rule.source != str(path)
-    [problem] = rules.problems
-    assert problem.found == "last-turn-warning"
+    [warning] = rules.warnings
+    assert (warning.found, rules.problems) == ("last-turn-warning", ())
     assert ids(RuleSet.load(path)) == ["last-turn-warning"], "alone, it is just a rule"
+
+
+def test_a_file_with_the_id_and_the_meaning_of_a_core_rule_is_accepted_in_silence(tmp_path: Path) -> None:
+    for rule in RuleSet.core():
+        text = (
+            Path(rule.source).read_text().replace('name = "', 'name = "My ').replace("expression = ", "expression   = ")
+        )
+        (tmp_path / Path(rule.source).name).write_text(text.replace("{{ context", "{{context"))
+    rules = RuleSet.load(tmp_path, strict=True).with_core()
+    assert (rules.warnings, set(ids(rules))) == ((), CORE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("share = 0.7", "share = 0.6"),
+        ("ratio > params", "ratio >= params"),
+        ("Finish what", "End what"),
+        ('priority = "high"', 'priority = "low"'),
+        ('fire = "crossing"', 'fire = "always"'),
+        ("on_turn_start", "on_turn_end"),
+    ],
+)
+def test_a_core_rule_with_any_other_meaning_is_a_warning(tmp_path: Path, old: str, new: str) -> None:
+    [core] = [rule for rule in RuleSet.core() if rule.id == "cost-budget-warning"]
+    text = Path(core.source).read_text()
+    assert old in text
+    (tmp_path / "mine.toml").write_text(text.replace(old, new))
+    assert len(RuleSet.load(tmp_path, strict=True).with_core().warnings) == 1
 
 
 def test_settings_switch_a_rule_off_but_no_core_rule(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_the_sentence_of_the_seed_is_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "untouched", ["", "plain", "a } b { c }} d", "{x} {0.__class__} %s $HOME $(id) `id` {% x %} {# x #}", "\ud800\0"]
+    "untouched", ["", "plain", "a } b { c }} d", "{x} {0.__class__} %s $HOME $(id) `id` { % } { # }", "\ud800\0"]
 )
 def test_what_is_not_in_braces_is_left_alone(untouched: str) -> None:
     assert text(untouched) == value(untouched) == untouched
@@ -141,7 +141,7 @@ class TestFilters:
         ("template", "place", "found", "right"),
         [
             ("{{ 1 | rond }}", "column 8", "rond", "round"),
-            ("{{ 1 | upper }}", "column 8", "upper", "percent"),
+            ("{{ 1 | title }}", "column 8", "title", "percent"),
             ("{{ 1 | len }}", "column 8", "len", "percent"),
             ("{{ 1 | 2 }}", "column 8", "2", "percent"),
             ("{{ 1 | round(1, 2) }}", "column 8", "round(1, 2)", "1"),
@@ -181,7 +181,7 @@ def test_all_mistakes_of_a_template_are_told_together_each_with_its_place(snapsh
 
 
 def test_texts_of_errors_in_templates_are_as_stored(snapshot: Callable[..., None]) -> None:
-    wrong = ["{{ 1 | rond }}", "{{ 1 | upper }}", "{{ 1 | 2 }}", "{{ 1 | default }}", "{{ 1", "{{ }}"]
+    wrong = ["{{ 1 | rond }}", "{{ 1 | title }}", "{{ 1 | 2 }}", "{{ 1 | default }}", "{{ 1", "{{ }}"]
     snapshot("\n".join(str(mistakes(template)[0]) for template in wrong), "mistakes")
     failing = ["{{ 'a' | percent }}", "{{ 1 | round(16) }}", "{{ context.state.lost }}"]
     snapshot("\n".join(str(failure(template)) for template in failing), "failures")
@@ -191,6 +191,75 @@ def test_a_mistake_in_a_template_is_placed_where_the_caller_says() -> None:
     with pytest.raises(ConfigErrors) as caught:
         Template("ü… {{  é }}", WORDS, "action.message")
     assert (caught.value.where, caught.value.found) == ("action.message, column 8", "é")
+
+
+@pytest.mark.parametrize(
+    ("template", "written"),
+    [
+        ("{{ 85.7 | int }}", "85"),
+        ("{{ '3.9' | int }}", "3"),
+        ("{{ ' 12 ' | int }}", "12"),
+        ("{{ 'many' | int }}", "0"),
+        ("{{ none | int(7) }}", "7"),
+        ("{{ true | int }}", "1"),
+        ("{{ 1e400 | int(5) }}", "5"),
+        ("{{ 'four' | length }}", "4"),
+        ("{{ context.state.list | length }}", "2"),
+        ("{{ context.state.table | length }}", "1"),
+        ("{{ 'Straße' | upper }}", "STRASSE"),
+        ("{{ 'ABC' | lower | length }}", "3"),
+        ("{{ (0.835 * 100) | round | int }}%", "84%"),
+    ],
+)
+def test_filters_of_vlt_bridge_write_what_jinja_does(template: str, written: str) -> None:
+    assert text(template) == written
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{{ [1] | int }}", "{{ 5 | length }}", "{{ none | upper }}", "{{ [] | lower }}", "{{ '9' * 1 | int }}",
+     "{{ '" + "9" * 200 + "' | int(x) }}"],
+)  # fmt: skip
+def test_a_filter_of_a_value_of_another_type_is_an_error(template: str) -> None:
+    with pytest.raises((RuleError, ConfigErrors)):
+        text(template)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("context.state.get('list', 0)", [1, "a"]),
+        ("context.state.get('lost', 3)", 3),
+        ("context.state.get('lost')", None),
+        ("context.state.has('list')", True),
+        ("context.state.has('lost')", False),
+        ("context.state.has(5)", False),
+        ("context.state.table.get('a')[0]", 1),
+        ("'list' in context.state.keys()", True),
+    ],
+)
+def test_tables_have_the_methods_get_has_and_keys(expression: str, expected: object) -> None:
+    assert value(f"{{{{ {expression} }}}}") == expected
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["context.state.pop('x')", "context.state.get()", "context.state.get(1, 2, 3)", "context.state.get(k='x')",
+     "context.turn.iteration_count.get('x')", "context.state.keys(1)", "context.state.__len__()"],
+)  # fmt: skip
+def test_any_other_method_or_argument_is_a_mistake(expression: str) -> None:
+    assert mistakes(f"{{{{ {expression} }}}}")
+
+
+def test_a_method_of_a_list_is_an_error() -> None:
+    assert "has no keys" in failure("{{ context.state.list.get(0) }}").reason
+
+
+@pytest.mark.parametrize("tag", ["{% if x %}", "{%- endif %}", "{# note #}", "{%", "{% '{{ 1 }}'"])
+def test_a_statement_or_comment_of_jinja_is_a_mistake(tag: str) -> None:
+    first = mistakes(f"ab {tag}")[0]
+    assert (first.where, str(first.found)[:2]) == ("template, column 4", tag[:2])
+    assert text("{{ '{%' }}") == "{%"
 
 
 @pytest.mark.parametrize("template", ["{{", "{{ 1", "{{ 1 }", "{{ '}}'", "a {{ " + "1" * 2_001 + "}}"])

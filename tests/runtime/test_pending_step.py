@@ -1,16 +1,22 @@
 from flyball import Agent
+from flyball.event import Header, TurnEnded
 from flyball.loop.effects import Answer
 from flyball.outcome import Success
 from flyball.runtime.journal import PendingStep
-from flyball.store import Kind, MemoryStore
+from flyball.store import Kind, MemoryStore, Step
 from flyball.testing import ScriptedModel, say
 
 
+def keep(store: MemoryStore, step: Step | None) -> None:
+    if step is not None:
+        store.keep(step)
+
+
 def ledger(store: MemoryStore) -> PendingStep:
-    ledger = PendingStep(store, is_child=True)
+    ledger = PendingStep(is_child=True)
     ledger.plan = Agent(model=ScriptedModel(say("x"))).plan("go", run_id="run")
-    ledger.add_started(0, 1, {"events": 0}, ())
-    ledger.commit(None)
+    ledger.add_started(0, 1, '{"events":0}', ())
+    keep(store, ledger.build(None))
     return ledger
 
 
@@ -22,8 +28,8 @@ def test_outcomes_are_kept_while_their_batch_is_under_way() -> None:
     store = MemoryStore()
     book = ledger(store)
     book.add_outcome(0, "call-0", Success(call_id="call-0", tool="add", content="3"))
-    book.commit_outcomes(None)
-    book.commit_outcomes(None)
+    keep(store, book.build_outcomes(None))
+    keep(store, book.build_outcomes(None))
     assert kinds(store) == [Kind.RUN, Kind.STARTED, Kind.OUTCOME]
 
 
@@ -33,10 +39,10 @@ def test_what_is_told_behind_an_answer_is_kept_with_the_next_beginning_and_not_b
     book = ledger(store)
     book.add_outcome(0, "call-0", Success(call_id="call-0", tool="add", content="3"))
     book.add_answer(0, 1, Answer((), 0.5))
-    book.add_event({"event": "tool_ended", "seq": 0})
-    book.commit_outcomes(None)
+    book.add_event(TurnEnded(0, 0.5, 1, Header("run")))
+    keep(store, book.build_outcomes(None))
     assert (kinds(store), store.runs.events("run")) == ([Kind.RUN, Kind.STARTED], [])
-    book.add_started(1, 2, {"events": 1}, ())
-    book.commit(None)
+    book.add_started(1, 2, '{"events":1}', ())
+    keep(store, book.build(None))
     assert kinds(store) == [Kind.RUN, Kind.STARTED, Kind.OUTCOME, Kind.ANSWER, Kind.STARTED]
-    assert [event["event"] for event in store.runs.events("run")] == ["tool_ended"]
+    assert [event["event"] for event in store.runs.events("run")] == ["turn_ended"]

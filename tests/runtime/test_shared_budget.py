@@ -55,3 +55,13 @@ def test_when_its_time_is_over_everything_is_refused(seconds: float) -> None:
     refusal = SharedBudgetClient(envelope).apply(taking(turns=1))
     assert refusal is not None
     assert (refusal.budget, envelope.budgets["turns"].used) == ("seconds", 0)
+
+
+def test_a_refusal_names_the_budget_above_if_that_one_is_short() -> None:
+    tree = Limits(tool_calls=1).open(grace=False)
+    pool = TurnBudget.of({"turns": 5, "tool_calls": None}, tree.hard, prefix="shared_", parent=tree)
+    client = SharedBudgetClient(pool)
+    assert client.apply(taking(tool_calls=1)) is None
+    refusal = client.apply(taking(tool_calls=1))
+    assert refusal is not None
+    assert (refusal.budget, refusal.flag) == ("tool_calls", "max_tool_calls_reached")

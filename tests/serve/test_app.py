@@ -81,6 +81,19 @@ class TestARequest:
         record = ask(chat_app(served), {"message": "Go.", "limits": {"turns": 400, "seconds": 80_000}}).record
         assert (record["turns"], record["flags"]) == (3, ["max_agent_iterations_reached"])
 
+    @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+    def test_has_its_metadata_back_once_in_a_record_however_many_events_there_are(self, ask: Ask, accept: str) -> None:
+        served = agent(call("look"), limits=Limits(turns=20), metadata={"mode": "chat"})
+        answer = ask(
+            chat_app(served),
+            {"message": "Go.", "metadata": {"job": "0123456789" * 1_000}},
+            headers={"accept": accept},
+        )
+        record = answer.record if accept == "application/json" else answer.events[-1][1]
+        assert (len(record["events"]) > 100, record["metadata"]["mode"]) == (True, "chat")
+        assert {row["mode"] for row in record["request_metadata"]} == {"chat"}
+        assert answer.body.count(b"0123456789" * 1_000) == (1 if accept == "application/json" else 2)
+
     def test_may_say_how_long_it_waits_and_then_has_a_report(self, ask: Ask) -> None:
         served = agent(say("Never.").after(600.0))
         record = ask(chat_app(served), {"message": "Go.", "limits": {"seconds": 0.3}}).record
@@ -120,6 +133,8 @@ class TestWhatIsNoRequest:
             ({"message": "x", "session": "a" * 201}, 422, "session"),
             ({"message": "x", "session": 3}, 422, "session"),
             ({"message": "x", "metadata": []}, 422, "metadata"),
+            ({"message": "x", "metadata": {"a": "x" * 16_384}}, 422, "metadata"),
+            ({"message": "x", "limits": {"turns": 10**400}}, 422, "limits.turns"),
             ({"message": "x", "limits": []}, 422, "limits"),
             ({"message": "x", "limits": {"turns": 0}}, 422, "limits.turns"),
             ({"message": "x", "limits": {"turns": True}}, 422, "limits.turns"),
@@ -170,7 +185,7 @@ class TestWhatIsNoRequest:
         self, ask: Ask, caplog: pytest.LogCaptureFixture
     ) -> None:
         served = agent()
-        object.__setattr__(served, "clock", None)
+        object.__setattr__(served, "_runs", None)
         with caplog.at_level(logging.ERROR):
             answer = ask(chat_app(served))
         assert (answer.status, answer.record["code"]) == (500, "internal_error")

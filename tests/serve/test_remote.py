@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import anyio
 import pytest
 
 from flyball import Agent, Child, ConfigError, Limits, Result, TokenPrice, tool
@@ -149,6 +150,18 @@ class TestARunElsewhere:
             result = ran(parent(remote_agent(url, name="far"), settings=settings))
         [child] = result.children
         assert (child.stop, "0.3" in str(child.warning)) == ("stalled", True)
+
+    def test_a_remote_run_whose_tool_only_reports_is_cut(self, served: Served) -> None:
+        @tool(effects="read")
+        async def chat(ctx: ToolContext) -> None:
+            for _ in range(100):
+                ctx.report("still here")
+                await anyio.sleep(0.05)
+
+        far = Agent(model=ScriptedModel(call("chat"), say("never")), name="far", tools=[chat])
+        with served(chat_app(far)) as url:
+            result = ran(parent(remote_agent(url, name="far"), settings={"delegation.stall_seconds": 1}))
+        assert [child.stop for child in result.children] == ["stalled"]
 
 
 class TestACancel:

@@ -53,6 +53,17 @@ class TestBudgets:
         result = ran(parent(child, limits=Limits(tokens=9_000)))
         assert result.budgets["tokens"].used == result.usage.total + 2_000
 
+    def test_a_shared_remote_run_that_was_lost_takes_no_more_than_it_was_lent(self, saying: Saying) -> None:
+        child = Child(remote_agent(saying(500, b""), name="far"), "shared")
+        result = ran(parent(child, limits=Limits(turns=20, tokens=9_000, usd=1, children=4)))
+        [far] = result.children
+        assert (result.completed, far.stop) == (True, "failed")
+        for name in ("turns", "tokens", "usd"):
+            own, lent = result.budgets[name], far.budgets[name]
+            assert (lent.used, lent.ceiling is None) == (lent.ceiling, False)
+            assert lent.used < own.used < (own.ceiling or 0)
+        assert result.budgets["children"].used == 1
+
     def test_budgets_that_remote_runs_share_are_lent_and_settled_with_what_they_used(self, served: Served) -> None:
         with served(chat_app(agent(say("Hi.")))) as url:
             child = Child(remote_agent(url, name="far"), "shared")

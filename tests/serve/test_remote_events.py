@@ -45,6 +45,12 @@ def test_all_events_of_a_run_share_one_header_as_those_of_runs_here_do() -> None
     assert len({id(event.header) for event in events}) == 1
 
 
+def test_metadata_of_a_remote_run_are_dropped_if_they_are_too_large() -> None:
+    small, large = {"a": "x"}, {"a": "x" * 20_000}
+    rows = [told("run_started", "a", metadata=small), told("run_started", "a.0", "a", metadata=large)]
+    assert [event.header.metadata for event in heard(*rows)[:2]] == [small, None]
+
+
 @pytest.mark.parametrize("run_id", ["top", "top.call-0", "top.call-1", "top.call-0.call-7"])
 @pytest.mark.parametrize("kind", ["run_started", "turn_started", "run_ended"])
 def test_nobody_elsewhere_speaks_for_a_run_here(kind: str, run_id: str) -> None:

@@ -128,5 +128,10 @@ def test_a_task_that_is_cancelled_closes_it_first() -> None:
     anyio.run(cut)
     [one] = ones
     assert one.result is not None
-    assert (one.result.stop, one.result.stopped_by, one.result.budgets) == ("cancelled", "parent", {})
+    assert (one.result.stop, one.result.stopped_by) == ("cancelled", "parent")
+    assert {name: budget.used for name, budget in one.result.budgets.items()} == {
+        "turns": 4,
+        "usd": 500_000_000,
+        "children": 0,
+    }
     assert_honest(one.result)

@@ -10,7 +10,7 @@ import pytest
 from flyball import Agent, Limits
 from flyball.message import Message, MessageType, Role
 from flyball.serve import chat_app
-from flyball.serve.app import ChatSession, ChatSessions
+from flyball.serve.sessions import MAX_BYTES, ChatSession, ChatSessions
 from flyball.store import Guard, Store, open_store
 from flyball.testing import Line, ScriptedModel, say
 
@@ -44,8 +44,35 @@ def test_what_is_short_is_kept_whole() -> None:
     assert len(session.messages) == 2
 
 
+def large(n: int, size: int) -> Message:
+    return Message("run", n, 0.0, MessageType.TEXT, Role.USER, "x" * size)
+
+
+def test_a_conversation_of_many_bytes_loses_its_oldest_messages() -> None:
+    session = ChatSession()
+    session.store_messages([large(n, 1_000_000) for n in range(10)])
+    assert [message.n for message in session.messages] == [7, 8, 9]
+    assert 3_000_000 < session.size <= MAX_BYTES
+
+
+def test_a_message_that_alone_is_too_large_is_not_kept() -> None:
+    session = ChatSession()
+    session.store_messages([large(0, MAX_BYTES + 1)])
+    assert (session.messages, session.size) == ((), 0)
+
+
+def test_sessions_of_many_bytes_drop_the_oldest_that_no_run_uses() -> None:
+    sessions = ChatSessions(100, 2_500_000)
+    busy = sessions.open(("ann", "busy"))
+    busy.is_busy = True
+    for name in ("busy", "a", "b", "c"):
+        sessions.store(sessions.open(("ann", name)), [large(0, 1_000_000)])
+    kept = [name for name in ("busy", "a", "b", "c") if sessions.open(("ann", name)).messages]
+    assert (kept, sessions.size <= 2_500_000) == (["busy", "c"], True)
+
+
 def test_a_session_at_which_a_run_is_does_not_give_way() -> None:
-    sessions = ChatSessions(1)
+    sessions = ChatSessions(1, MAX_BYTES)
     busy = sessions.open(("ann", "a"))
     busy.is_busy = True
     other = sessions.open(("ann", "b"))

@@ -101,8 +101,10 @@ def test_secrets_are_not_in_the_environment_of_a_command(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", key)
     monkeypatch.setenv("HARMLESS", key)
-    monkeypatch.setenv("PLAIN_THING", "visible")
-    call = made([*shell(tmp_path, approve=False, env={"GIVEN_TOKEN": "meant"}), *python(tmp_path, approve=False)])
+    monkeypatch.setenv("DB_PW", key)
+    monkeypatch.setenv("PASSED", "visible")
+    given = shell(tmp_path, approve=False, env={"GIVEN_TOKEN": "meant"}, pass_env=["PASSED"])
+    call = made([*given, *python(tmp_path, approve=False, pass_env=["PASSED", "ABSENT"])])
     for found in (call("shell", command="env"), call("python", code="import os; print(os.environ)")):
         assert found.ok
         assert key not in found.text

@@ -1,35 +1,31 @@
 import pytest
 
-from flyball.toolbox.commands import remove_secrets
+from flyball import ConfigError
+from flyball.toolbox import shell
+from flyball.toolbox.commands import select_environment
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GITHUB_TOKEN",
-        "PGPASSWORD", "DB_PASS", "SSH_AUTH_SOCK", "GOOGLE_APPLICATION_CREDENTIALS", "SENTRY_DSN", "openai_apikey",
-        "KEY", "GH_PAT",
-        "SIGNING_KEYS", "MY_PWD",
+        "OPENAI_API_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD", "SSH_AUTH_SOCK", "SENTRY_DSN", "DB_PW", "CREDS",
+        "AUTHORIZATION", "SLACK_WEBHOOK_URL", "DATABASE_URL", "HTTPS_PROXY", "ConnectionStrings__Main", "HARMLESS",
+        "path", "XPATH", "LC", "DISPLAY_LC_ALL",
     ],
 )  # fmt: skip
-def test_a_name_like_that_of_a_key_is_left_out(name: str) -> None:
-    assert remove_secrets({name: "x", "PATH": "/bin"}) == {"PATH": "/bin"}
+def test_a_variable_that_is_not_allowed_is_left_out(name: str) -> None:
+    assert select_environment({name: "x", "PATH": "/bin"}) == {"PATH": "/bin"}
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "postgres://me:pw@db/x", "https://:token@host/", "sk-0123456789abcdef0123", "ghp_0123456789abcdef0123",
-        "AKIA0123456789ABCDEF", "eyJhbGciOiJIUzI1.eyJzdWIiOiIx.sig", "-----BEGIN PRIVATE KEY-----\nx",
-    ],
-)  # fmt: skip
-def test_a_value_like_a_key_is_left_out(value: str) -> None:
-    assert remove_secrets({"HARMLESS": value}) == {}
+def test_the_usual_variables_stay() -> None:
+    usual = {"PATH": "/bin", "HOME": "/home/me", "PWD": "/", "LANG": "C", "LC_ALL": "C", "TZ": "UTC", "TMPDIR": "/tmp"}
+    assert select_environment(usual) == usual
 
 
-def test_variables_without_secrets_stay() -> None:
-    plain = {
-        "PATH": "/bin", "HOME": "/home/me", "PWD": "/", "OLDPWD": "/", "KEYBOARD": "de", "MONKEY": "x", "AUTHOR": "me",
-        "LANG": "C", "URL": "https://example.com/a:b", "PASSAGE": "x", "PATTERN": "x",
-    }  # fmt: skip
-    assert remove_secrets(plain) == plain
+def test_a_variable_is_passed_by_its_exact_name() -> None:
+    assert select_environment({"CI": "1", "CI_TOKEN": "x", "ci": "y"}, ["CI"]) == {"CI": "1"}
+
+
+def test_a_text_instead_of_a_list_of_names_is_refused() -> None:
+    with pytest.raises(ConfigError, match="pass_env"):
+        shell(pass_env="CI")

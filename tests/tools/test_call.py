@@ -7,12 +7,13 @@ from typing import Any
 import anyio
 import pytest
 
-from flyball import Limits
+from flyball import Agent, Limits
 from flyball._internal.workers import WorkerPool
 from flyball.errors import CallClosed
+from flyball.event import ToolStarted
 from flyball.outcome import Outcome, Success, Timeout
 from flyball.request import Call
-from flyball.testing import ManualClock, Notebook, until
+from flyball.testing import ManualClock, Notebook, ScriptedModel, call, say, until
 from flyball.tools import BoundedToolExecutor, Tool, ToolContext, tool
 from flyball.tools.call import ToolCallRun
 
@@ -24,6 +25,21 @@ def one(function: Callable[..., Any] | Tool, arguments: Any = "", **options: Any
     made = Tool.of(function)
     [outcome] = BoundedToolExecutor([made], **options).execute(Call("c1", made.name, arguments))
     return outcome
+
+
+@pytest.mark.parametrize("sensitive", [(), ("key",)])
+def test_the_event_of_a_call_keeps_the_arguments_that_the_tool_changes_later(sensitive: tuple[str, ...]) -> None:
+    @tool(sensitive=sensitive)
+    async def sort(rows: list[int], options: dict[str, list[str]], key: str) -> int:
+        rows.clear()
+        options["by"].append("changed")
+        return 0
+
+    asked = call("sort", rows=[2, 1], options={"by": ["name"]}, key="k")
+    result = Agent(model=ScriptedModel(asked, say("done")), tools=[sort]).run("go")
+    [started] = [event for event in result.events if isinstance(event, ToolStarted)]
+    shown = "***" if sensitive else "k"
+    assert started.arguments == {"rows": [2, 1], "options": {"by": ["name"]}, "key": shown}
 
 
 class TestContext:

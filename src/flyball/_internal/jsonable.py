@@ -6,6 +6,8 @@ values that a caller passes.
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -23,6 +25,13 @@ _MAX_VALUES = 200_000
 _MAX_BITS = 10_000
 """Python refuses to format, and other programs to parse, an int of more than about 4,000 digits."""
 
+_IMMUTABLE_TYPES = frozenset({str, int, float, bool, type(None)})
+
+
+_UNCHANGED_TYPES = frozenset({bool, type(None)})
+_ENCODERS = {sort_keys: json.JSONEncoder(sort_keys=sort_keys, default=str).encode for sort_keys in (False, True)}
+"""json.dumps would build an encoder each time."""
+
 
 def to_jsonable(value: object) -> Any:
     """Convert a value to JSON types; never raises and always ends.
@@ -34,9 +43,20 @@ def to_jsonable(value: object) -> Any:
     """
     if type(value) is str and value.isascii():
         return value
-    if type(value) is float and math.isfinite(value):
+    if type(value) in _UNCHANGED_TYPES or (type(value) is float and math.isfinite(value)):
         return value
     return _JsonWriter().write(value, 0)
+
+
+def to_json_text(value: object, *, sort_keys: bool = False) -> str:
+    """Return a value as JSON text; never raises.
+
+    Objects of a model or a tool may contain themselves, or have a text that raises.
+    """
+    try:
+        return _ENCODERS[sort_keys](value)
+    except Exception:
+        return json.dumps(to_jsonable(value), sort_keys=sort_keys)
 
 
 class _JsonWriter:
@@ -51,7 +71,10 @@ class _JsonWriter:
 
     def write(self, value: object, depth: int) -> Any:
         self.remaining_values -= 1
-        if value is None or isinstance(value, bool):
+        kind = type(value)
+        if kind in _UNCHANGED_TYPES or (kind is str and str.isascii(value)):  # pyright: ignore[reportArgumentType]
+            return value
+        if isinstance(value, bool):
             return value
         if isinstance(value, Enum):
             return self.write(value.value, depth)
@@ -106,6 +129,23 @@ def _safe_repr(value: object) -> str:
         return repr(value).encode("utf-8", "replace").decode("utf-8")
     except Exception:
         return f"<{type(value).__name__} that cannot be shown>"
+
+
+def copy_arguments(values: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments that later changes to their lists and tables do not reach.
+
+    A value that cannot be copied is converted to JSON types.
+    """
+    if _IMMUTABLE_TYPES.issuperset(map(type, values.values())):
+        return values
+    return {name: _copy_value(value) for name, value in values.items()}
+
+
+def _copy_value(value: object) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return to_jsonable(value)
 
 
 def parse_json_value(where: str, value: object) -> Any:

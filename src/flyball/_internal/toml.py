@@ -6,7 +6,10 @@ statements of a text that was parsed before, and notes the line of each.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +20,21 @@ from ..errors import TomlError
 KeyPath = tuple[str | int, ...]
 """Path to a value: names of tables and keys, and an index for each array of tables."""
 
+MAX_BYTES = 2_000_000
+"""Maximum size of a file."""
+MAX_PARTS = 100
+"""Maximum number of parts of a dotted key. The parser's time grows with the square of their number."""
+
 _STRING = r""""(?:\\.|[^"\\\n])*"|'[^'\n]*\'"""
 _LONG_STRING = r'''"""(?:\\.|[^\\])*?""""{0,2}|\'\'\'.*?\'\'\''{0,2}'''
 _PART = rf"(?:[A-Za-z0-9_-]+|{_STRING})"
+_ONE_PART = re.compile(_PART)
 _DOTTED = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
 _BLANK = re.compile(r"(?:\s|#[^\n]*)+")
 _HEAD = re.compile(rf"(?P<bracket>\[\[?)[ \t]*(?P<table>{_DOTTED})[ \t]*\]\]?|(?P<key>{_DOTTED})[ \t]*=")
+_TOKEN = re.compile(
+    rf"(?s:{_LONG_STRING})|(?P<part>{_STRING}|[A-Za-z0-9_-]+)|(?P<dot>[ \t]*\.[ \t]*)|#[^\n]*|[^\"'#.A-Za-z0-9_-]+"
+)
 _IN_VALUE = re.compile(
     rf"(?s:{_LONG_STRING})|{_STRING}|#[^\n]*|(?P<open>[\[{{])|(?P<close>[\]}}])|(?P<end>\n)|[^\"'#\[\]{{}}\n]+"
 )
@@ -33,14 +45,16 @@ class TomlDocument:
 
     def __init__(self, text: str, name: str = "TOML") -> None:
         self.text = text
+        self.digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+        """SHA-256 of the text that was parsed. The file may have changed since."""
         self.data: dict[str, Any] = _parse(text, name)
-        self._lines: dict[KeyPath, int] | None = None
+        self._lines: _KeyLines | None = None
 
     @classmethod
     def read(cls, path: Path) -> TomlDocument:
         """Read a file; raise TomlError with the file and line of a mistake."""
         try:
-            text = path.read_bytes().decode("utf-8")
+            text = _read_bytes(path).decode("utf-8")
         except OSError as error:
             raise TomlError(str(path), reason=f"cannot read the file: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
@@ -55,13 +69,29 @@ class TomlDocument:
         """
         if self._lines is None:
             self._lines = _index_lines(self.text)
-        for depth in range(len(key_path), 0, -1):
-            if key_path[:depth] in self._lines:
-                return self._lines[key_path[:depth]]
-        return None
+        nearest, known = None, self._lines
+        for key in key_path:
+            known = known.keys.get(key)
+            if known is None:
+                break
+            nearest = known.line
+        return nearest
+
+
+def _read_bytes(path: Path) -> bytes:
+    """Read a file that may come from a stranger: a pipe would never end, nor would some devices."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            raise OSError("it is a pipe, not a file")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise OSError(f"it has more than {MAX_BYTES:,} bytes")
+    return content
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:
+    _check_parts(text, name)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -76,32 +106,65 @@ def _parse(text: str, name: str) -> dict[str, Any]:
         raise TomlError(name, reason="the values are nested too deeply") from error
 
 
+def _check_parts(text: str, name: str) -> None:
+    """Raise TomlError for a dotted key of too many parts, before the parser sees it."""
+    if all(line.count(".") < MAX_PARTS for line in text.split("\n")):
+        return
+    position = parts = 0
+    while token := _TOKEN.match(text, position):
+        parts += bool(token["part"])
+        if not token["part"] and not token["dot"]:
+            parts = 0
+        if parts > MAX_PARTS:
+            line = text.count("\n", 0, position) + 1
+            raise TomlError(f"{name}:{line}", reason=f"a dotted key has more than {MAX_PARTS} parts")
+        position = token.end()
+
+
+class _KeyLines:
+    """Line of a key, and those of the keys and array elements below it.
+
+    A tree, because a table of whole paths would take the square of their length.
+    """
+
+    __slots__ = ("count", "keys", "line")
+
+    def __init__(self, line: int | None = None) -> None:
+        self.line = line
+        self.keys: dict[str | int, _KeyLines] = {}
+        self.count = 0
+        """Number of tables so far, for an array of tables."""
+
+    def open(self, key: str | int, line: int) -> _KeyLines:
+        """Return the entry of a key. An implied table begins where it is first implied."""
+        entry = self.keys.get(key)
+        if entry is None:
+            entry = self.keys[key] = _KeyLines(line)
+        return entry
+
+
 class _Statement(NamedTuple):
     kind: str  # "[", "[[" or "="
     names: tuple[str, ...]
     line: int
 
 
-def _index_lines(text: str) -> dict[KeyPath, int]:
-    lines: dict[KeyPath, int] = {}
-    elements: dict[KeyPath, int] = {}  # number of tables so far in each array of tables
-    table: KeyPath = ()
+def _index_lines(text: str) -> _KeyLines:
+    root = table = _KeyLines()
     for kind, names, line in _iter_statements(text):
-        path = table if kind == "=" else ()
+        entry = table if kind == "=" else root
         for name in names[:-1]:
-            path = (*path, name)
-            lines.setdefault(path, line)  # an implied table begins where it is first implied
-            if path in elements:
-                path = (*path, elements[path] - 1)
-        path = (*path, names[-1])
+            entry = entry.open(name, line)
+            if entry.count:
+                entry = entry.keys[entry.count - 1]
+        entry = entry.open(names[-1], line)
         if kind == "[[":
-            lines.setdefault(path, line)
-            elements[path] = elements.get(path, 0) + 1
-            path = (*path, elements[path] - 1)
-        lines[path] = line
+            entry.count += 1
+            entry = entry.open(entry.count - 1, line)
+        entry.line = line
         if kind != "=":
-            table = path
-    return lines
+            table = entry
+    return root
 
 
 def _iter_statements(text: str) -> Iterator[_Statement]:
@@ -130,9 +193,9 @@ def _find_value_end(text: str, position: int) -> int:
 
 
 def _parse_names(dotted: str) -> tuple[str, ...]:
-    names: list[str] = []
-    node: Any = tomllib.loads(f"{dotted} = 0")  # the parser resolves quotes and escapes
-    while isinstance(node, dict):
-        [(name, node)] = node.items()  # pyright: ignore[reportUnknownVariableType]
-        names.append(name)  # pyright: ignore[reportUnknownArgumentType]
-    return tuple(names)
+    return tuple(map(_parse_name, _ONE_PART.findall(dotted)))
+
+
+def _parse_name(part: str) -> str:
+    # The parser resolves quotes and escapes.
+    return tomllib.loads(f"name = {part}")["name"] if part[0] in "\"'" else part

@@ -78,6 +78,8 @@ def check_text(where: str, value: object) -> str:
 
 def parse_enum(where: str, value: object, enum_type: type[Member]) -> Member:
     """Return the enum member that `value` is, or names."""
+    if isinstance(value, enum_type):
+        return value
     if isinstance(value, str) and value in list(enum_type):
         return enum_type(value)
     raise ConfigError(where, value, f"one of {', '.join(enum_type)}")

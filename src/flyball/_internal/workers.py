@@ -28,6 +28,14 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_SHARES = 10
+"""Owners that can have the maximum number of workers at the same time."""
+_NO_WORKERS = [0, 0]
+
+
+class WorkersExhausted(RuntimeError):
+    """So many workers hang that no other is started."""
+
 
 class WorkerThread(Protocol):
     """Thread that runs a function, then calls the callback that the function returned."""
@@ -70,10 +78,13 @@ class Worker:
 
 
 class WorkerPool:
-    """Pool of reusable workers, which replaces those that hang.
+    """Pool of reusable workers, which replaces those that hang. Several owners, such as agents, share it.
 
-    At most `max_workers` are in use at a time. An abandoned worker no longer counts, so it is replaced. But while
-    `max_hung` workers hang, `acquire` returns None.
+    An owner has at most `max_workers` in use at a time. An abandoned worker no longer counts, so it is replaced. But
+    while `max_hung` workers of an owner hang, `acquire` returns None for it.
+
+    All owners together have room for ten times as many. Twice that is the limit for an owner that has no other worker:
+    a spare, so that owners whose work hangs do not take the last worker from the others.
     """
 
     def __init__(self, max_workers: int = 32, max_hung: int = 100) -> None:
@@ -86,59 +97,75 @@ class WorkerPool:
         self._pid = os.getpid()
         self._lock = Lock()
         self._idle: list[Worker] = []
-        self._busy: set[Worker] = set()
-        self._hung: set[Worker] = set()
-
-    @property
-    def exhausted(self) -> bool:
-        """True while so many workers hang that `acquire` returns None."""
-        return len(self._hung) >= self._max_hung
+        self._busy: dict[Worker, object] = {}
+        self._hung: dict[Worker, object] = {}
+        self._counts: dict[int, list[int]] = {}
+        """Busy and hung workers of each owner, by its id. `_busy` and `_hung` keep the owner alive."""
 
     @property
     def hung(self) -> int:
         """Number of abandoned workers that are still running."""
         return len(self._hung)
 
-    def acquire(self) -> Worker | None:
-        """Return a free worker, or None if there is none now."""
+    def is_exhausted(self, owner: object = None) -> bool:
+        """Return True while so many workers hang that `acquire` returns None."""
+        busy, hung = self._counts.get(id(owner), _NO_WORKERS)
+        shares = _SHARES if busy or hung else 2 * _SHARES
+        return hung >= self._max_hung or len(self._hung) >= self._max_hung * shares
+
+    def acquire(self, owner: object = None) -> Worker | None:
+        """Return a free worker, or None if there is none now for this owner."""
         if self._pid != os.getpid():
             self._reset()
         with self._lock:
-            if len(self._busy) >= self._max_workers or self.exhausted:
+            if self._is_full(owner) or self.is_exhausted(owner):
                 return None
             try:
                 worker = self._idle.pop() if self._idle else Worker(self)
             except RuntimeError:  # the system cannot start another thread
                 return None
-            self._busy.add(worker)
+            self._busy[worker] = owner
+            self._counts.setdefault(id(owner), [0, 0])[0] += 1
             return worker
+
+    def _is_full(self, owner: object) -> bool:
+        busy, hung = self._counts.get(id(owner), _NO_WORKERS)
+        shares = _SHARES if busy or hung else 2 * _SHARES
+        return busy >= self._max_workers or len(self._busy) >= self._max_workers * shares
 
     def abandon(self, worker: Worker) -> None:
         """Count a worker as hung, if it is still running."""
         with self._lock:
             if worker in self._busy:
-                self._busy.discard(worker)
-                self._hung.add(worker)
+                owner = self._hung[worker] = self._busy.pop(worker)
+                counts = self._counts[id(owner)]
+                counts[0] -= 1
+                counts[1] += 1
 
     def release(self, worker: Worker) -> bool:
         """Take a finished worker back; return False if it was abandoned."""
         with self._lock:
             reusable = worker in self._busy
-            self._busy.discard(worker)
-            self._hung.discard(worker)
+            workers = self._busy if reusable else self._hung
+            if worker in workers:
+                owner = workers.pop(worker)
+                counts = self._counts[id(owner)]
+                counts[0 if reusable else 1] -= 1
+                if counts == _NO_WORKERS:
+                    del self._counts[id(owner)]
             if reusable:
                 self._idle.append(worker)
             return reusable
 
 
-async def wait_for_worker(pool: WorkerPool, is_late: Callable[[], bool]) -> Worker | None:
+async def wait_for_worker(pool: WorkerPool, is_late: Callable[[], bool], owner: object = None) -> Worker | None:
     """Wait for a free worker.
 
     Returns None when `is_late` says so, or when too many workers hang.
     """
     pause_s = 0.001
-    while (worker := pool.acquire()) is None:
-        if pool.exhausted or is_late():
+    while (worker := pool.acquire(owner)) is None:
+        if pool.is_exhausted(owner) or is_late():
             return None
         await anyio.sleep(pause_s)
         pause_s = min(0.05, pause_s * 1.5)
@@ -146,11 +173,23 @@ async def wait_for_worker(pool: WorkerPool, is_late: Callable[[], bool]) -> Work
 
 
 async def run_in_worker(pool: WorkerPool, work: Callable[[], T]) -> T:
-    """Run a blocking function in a worker and return its result.
+    """Run a blocking function in a worker and return its result. If the caller is cancelled, it is abandoned."""
+    worker = await wait_for_worker(pool, lambda: False)
+    if worker is None:
+        raise WorkersExhausted(f"no worker thread is free; {pool.hung} hang")
+    future, done = start_in_worker(worker, work)
+    try:
+        await done.wait()
+    finally:
+        if not done.is_set():
+            pool.abandon(worker)
+    return future.result(0)
 
-    The wait is shielded from cancellation, because the effect of an abandoned function would be unknown.
-    """
+
+def start_in_worker(worker: WorkerThread, work: Callable[[], T]) -> tuple[Future[T], anyio.Event]:
+    """Start a blocking function in a worker. Return its future, and the event that this event loop gets at its end."""
     future: Future[T] = Future()
+    done = anyio.Event()
 
     def run() -> None:
         try:
@@ -158,12 +197,8 @@ async def run_in_worker(pool: WorkerPool, work: Callable[[], T]) -> T:
         except BaseException as error:
             future.set_exception(error)
 
-    with anyio.CancelScope(shield=True):
-        worker = await wait_for_worker(pool, lambda: False)
-        if worker is None:
-            raise RuntimeError(f"no worker thread is free; {pool.hung} hang")
-        await run_and_wait(worker, run, inf)
-    return future.result(0)
+    worker.start(_notify_after(run, done.set, get_call_soon()))
+    return future, done
 
 
 async def run_and_wait(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal, Protocol, cast
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 
 from .._internal import validation
 from ..budget.registry import IterationBudgetRegistry
@@ -168,7 +168,10 @@ def _build_task_model(child_names: Iterable[str]) -> type[BaseModel]:
     names: Any = Literal[tuple(child_names)]
     fields: dict[str, Any] = {
         "child": (names, Field(description="Name of the agent.")),
-        "goal": (str, Field(min_length=1, description="Goal of the task, in full sentences.")),
+        "goal": (
+            Annotated[str, AfterValidator(_check_goal)],
+            Field(min_length=1, description="Goal of the task, in full sentences."),
+        ),
         "context": (str, Field("", description="Everything that the agent needs to know.")),
         "turns": (int | None, Field(None, ge=1, description="Maximum number of turns, if lower than its own limit.")),
         "seconds": (float | None, Field(None, gt=0, description="Maximum number of seconds.")),
@@ -178,6 +181,12 @@ def _build_task_model(child_names: Iterable[str]) -> type[BaseModel]:
         ),
     }
     return create_model("Task", __config__=ConfigDict(extra="forbid", strict=True), **fields)
+
+
+def _check_goal(goal: str) -> str:
+    if not goal.strip():
+        raise ValueError("a goal that is not blank")
+    return goal
 
 
 class DelegationAdmission(Admission):

@@ -46,6 +46,9 @@ def resolve_model(where: str, model: Any) -> Model:
         raise ConfigError(where, model, expected)
     if model.price is not None and not callable(getattr(model.price, "cost", None)):
         raise ConfigError(f"{where}'s price", model.price, "a price, such as a TokenPrice, or None")
+    count = getattr(model, "count", None)
+    if count is not None and not callable(count):
+        raise ConfigError(f"{where}'s count", count, "a method that counts the tokens of a request, or None")
     return model
 
 

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from .._internal import validation
-from ..budget.deadline import SYSTEM, Clock
+from ..budget.deadline import SYSTEM
 from ..budget.limits import Limits, RunKind
 from ..budget.price import Unpriced
-from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
-from ..completion.assertions import Assertions
-from ..message import Message
-from ..models import Model
-from ..person import Approver
-from ..progress import Hook, Policy, Progress
-from ..recorder import Sink
-from ..rules import RuleSet
-from ..settings import Settings
-from ..steadiness import Duplicates, Reflection, Thresholds
-from ..store import Store
-from ..tool_rules import ToolRule, ToolRules
-from ..tools.source import ToolLike
-from .delegation import Child, Delegable
+from ..steadiness import Duplicates
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..budget.deadline import Clock
+    from ..budget.registry import IterationBudgetRegistry
+    from ..completion.assertions import Assertions
+    from ..message import Message
+    from ..models import Model
+    from ..person import Approver
+    from ..progress import Hook, Policy, Progress
+    from ..recorder import Sink
+    from ..rules import RuleSet
+    from ..settings import Settings
+    from ..steadiness import Reflection, Thresholds
+    from ..store import Store
+    from ..tool_rules import ToolRule, ToolRules
+    from ..tools.source import ToolLike
+    from .delegation import Child, Delegable
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -65,7 +70,9 @@ class AgentOptions:
     hooks: Sequence[Hook] = ()
     rules: RuleSet | str | Path | Sequence[str | Path] = ()
     """Rule files, or folders of them, in addition to the core rules. `ruleset.problems` lists invalid files."""
-    models: Mapping[str, Model | str] = field(default_factory=dict[str, Model | str])
+    reload_rules: bool = False
+    """True if changed rule files are loaded again before each run. An invalid file keeps its last valid version."""
+    models: Mapping[str, Model | str] = field(default_factory=dict[str, "Model | str"])
     """Other models that a rule can switch to, by name."""
     approver: Approver | None = None
     """Function that answers a Question for a person, sync or async. None means that the run pauses."""
@@ -80,6 +87,8 @@ class AgentOptions:
     """Store of runs and sessions, or its address: `sqlite:///runs.db`, `memory:`. None means that nothing is stored."""
     lease_seconds: float = 300.0
     """Seconds that a run keeps its session locked after its process stops responding."""
+    start_metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Data that the store adds to `metadata` in the start of each run. Results and events do not have it."""
     unpriced: Unpriced | Literal["refuse", "tokens_only"] = Unpriced.REFUSE
     """Handling of a money limit when the price of a model is unknown: `refuse` raises an error, `tokens_only` ignores
     the limit for that model and lists it in `result.unpriced`."""

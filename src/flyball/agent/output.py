@@ -13,11 +13,13 @@ from pydantic.errors import PydanticUserError
 
 from ..completion.assertions import Assertions
 from ..completion.policy import AssertionPolicy
-from ..errors import ConfigError, UsageError, quote_value
+from ..errors import ConfigError, UsageError, quote_value, truncate
 from ..loop.plan import CompletionSpec
 from ..progress import Complete, Continue, Decision, Policy, Progress
 
 _MAX_ERRORS = 20
+_MAX_ERROR_CHARACTERS = 500
+"""Maximum length of one mistake, which may quote a key of any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def _format_nudge(errors: Sequence[str]) -> str:
     return "\n".join(
         [
             "The answer does not have the required form.",
-            *[f"- {mistake}" for mistake in errors],
+            *[f"- {truncate(mistake, _MAX_ERROR_CHARACTERS)}" for mistake in errors[: _MAX_ERRORS + 1]],
             "Answer again, with nothing but the JSON.",
         ]
     )

@@ -76,7 +76,7 @@ def build_rule_spec(
     Invalid rule files are logged. Raise UsageError if a rule switches to a model that the agent does not have.
     """
     ruleset = load_rules(rules, settings)
-    for problem in ruleset.problems:
+    for problem in (*ruleset.problems, *ruleset.warnings):
         log.warning("%s", format_with_code(problem))
     for name in ruleset.models:
         if name not in model_names:
@@ -88,14 +88,21 @@ def load_rules(source: object, settings: Settings) -> RuleSet:
     """Return the rules in these files, or a loaded rule set, together with the core rules."""
     if isinstance(source, RuleSet):
         return source.with_core(settings)
+    return RuleSet.load(*check_rule_paths(source), settings=settings).with_core(settings)
+
+
+def check_rule_paths(source: object) -> Sequence[str | Path]:
+    """Return the paths of rule files. Raise ConfigError for anything else, and for a path that does not exist."""
     paths = [source] if isinstance(source, str | Path) else source
-    if isinstance(paths, Sequence) and all(isinstance(path, str | Path) for path in cast("Sequence[object]", paths)):
-        files = cast("Sequence[str | Path]", paths)
-        for path in files:
-            if not Path(path).exists():  # an invalid file is reported; a missing one would guard nothing in silence
-                raise ConfigError("agent, rules", str(path), "a file or folder that exists")
-        return RuleSet.load(*files, settings=settings).with_core(settings)
-    raise ConfigError("agent, rules", source, "a RuleSet, or the paths of rule files")
+    if not isinstance(paths, Sequence) or not all(
+        isinstance(path, str | Path) for path in cast("Sequence[object]", paths)
+    ):
+        raise ConfigError("agent, rules", source, "a RuleSet, or the paths of rule files")
+    files = cast("Sequence[str | Path]", paths)
+    for path in files:
+        if not Path(path).exists():  # an invalid file is reported; a missing one would guard nothing in silence
+            raise ConfigError("agent, rules", str(path), "a file or folder that exists")
+    return files
 
 
 def with_limits(spec: AgentSpec, limits: ResolvedLimits) -> AgentSpec:

@@ -31,6 +31,8 @@ class RunStore:
     store_or_uri: Store | str
     lease_seconds: float
     clock: Clock
+    start_metadata: Mapping[str, Any]
+    """Added to the metadata of the stored start of each run."""
     _opened: Store | None = None
     _lock: Lock = field(default_factory=Lock)
     """Guards `_opened`. It is not held while a store is opened, which may take long."""
@@ -56,7 +58,8 @@ class RunStore:
     def open_journal(self, plan: Plan, wait_s: float) -> RunJournal:
         """Return the journal of a new run. A run without a session gets one with its own id."""
         plan.session_id = plan.session_id or plan.run_id
-        return RunJournal(SessionLease(self.store, plan.session_id, self.lease_seconds, wait_s), self.clock)
+        lease = SessionLease(self.store, plan.session_id, self.lease_seconds, wait_s)
+        return RunJournal(lease, self.clock, start_metadata=self.start_metadata)
 
     def read_entry(self, run_id: str) -> Entry:
         """Return the stored run. Raise ResumeError if it is missing or a child run."""
@@ -73,7 +76,7 @@ class RunStore:
         rows = self.store.journal.read(entry.run_id)
         if not rows:
             raise ResumeError(f"run {entry.run_id}", "the store has no journal of it; start a new run")
-        plan = restore_plan(Plan(spec=spec, run_id=entry.run_id, messages=()), rows[0].data)
+        plan = restore_plan(Plan(spec=spec, run_id=entry.run_id, messages=()), rows[0].data, self.store.transcript)
         if plan.has_shared_budget and options.get("within") is None:
             raise ResumeError(f"run {entry.run_id}", "it shares a budget with other runs; pass that budget as within=")
         lease = SessionLease(

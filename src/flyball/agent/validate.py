@@ -85,6 +85,7 @@ def check_agent(options: AgentOptions) -> None:
 def _check_behaviour(options: AgentOptions) -> None:
     validation.check_type("agent, grace", options.grace, bool)
     validation.check_type("agent, single_turn", options.single_turn, bool)
+    validation.check_type("agent, reload_rules", options.reload_rules, bool)
     if options.on_exhausted not in ("grace", "ask"):
         raise ConfigError("agent, on_exhausted", options.on_exhausted, "one of grace, ask")
     validation.parse_enum("agent, duplicates", options.duplicates, Duplicates)

@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from threading import RLock
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from .._internal import validation
-from ..errors import BudgetExceeded, ConfigError
+from ..errors import BudgetExceeded, ConfigError, UsageError
 from ..unit import Unit
+from .lock import create_lock
 from .snapshot import BudgetSnapshot, Extension, compute_ratio
 
 _NO_REFUNDS: Mapping[str, int] = MappingProxyType({})
@@ -44,6 +46,9 @@ class _Past(NamedTuple):
 
 _NO_PAST = _Past()
 
+_MAX_CHANGES = 1_000
+"""Newest changes of counts that wait for their event."""
+
 
 class IterationBudget:
     """Named counter with a ceiling. A refused claim changes nothing.
@@ -61,7 +66,7 @@ class IterationBudget:
     Amounts are whole numbers in `unit`. All methods are thread-safe.
     """
 
-    __slots__ = ("_held", "_limit", "_lock", "_parent", "_past", "_settings", "_used")
+    __slots__ = ("_held", "_limit", "_lock", "_parent", "_past", "_settings", "_used", "count_changes")
 
     def __init__(
         self,
@@ -90,11 +95,13 @@ class IterationBudget:
         self._used = validation.check_int(f"{where}, start", start)
         self._held = 0
         self._past = _Past(start) if start else _NO_PAST
+        self.count_changes: list[CountChange] | None = None
+        """Counts that were set in a run and have no event yet. None outside of runs."""
         self._parent = parent
         self._lock = self._choose_lock(parent, beside)
 
     def create_fresh(self, beside: IterationBudget | None = None) -> IterationBudget:
-        """Return an unused budget with the same settings and ceiling, without re-validating them.
+        """Return an unused budget for a run, with the same settings and ceiling, without re-validating them.
 
         `beside` is the budget whose lock it shares.
         """
@@ -104,15 +111,17 @@ class IterationBudget:
         fresh._used = fresh._held = 0
         fresh._past = _NO_PAST
         fresh._parent = None
-        fresh._lock = RLock() if beside is None else beside._lock
+        fresh.count_changes = [] if beside is None else beside.count_changes
+        fresh._lock = create_lock() if beside is None else beside._lock
         return fresh
 
     def create_capped(
         self, beside: IterationBudget | None, max_amount: int | None, parent: IterationBudget | None
     ) -> IterationBudget:
         """Return a fresh budget below a parent. `max_amount` caps its ceiling; None keeps it."""
-        capped = self.create_fresh(beside or parent)
-        capped._parent = parent
+        capped = self.create_fresh(beside)
+        if parent is not None:
+            capped._parent, capped._lock = parent, parent._lock
         if max_amount is not None and self._limit >= max_amount:
             capped._limit = max_amount
             capped._settings = self._settings._replace(maximum=max_amount)  # an inherited cap can never be raised
@@ -208,9 +217,36 @@ class IterationBudget:
     def increment(self, amount: int = 1) -> int:
         """Count `amount` even above the ceiling, and return the new count."""
         validation.check_amount(self.name, amount)
-        with self._lock:
+        self._lock.acquire()  # not `with`, which a forked child may enter
+        try:
             self._count(amount, 0)
             return self._used
+        finally:
+            self._lock.release()
+
+    def set_current(self, count: int) -> int:
+        """Set the count, here and by the same difference in every ancestor, and return the difference.
+
+        It may pass the ceiling. In a run the count can only rise, because it is a fact; the run emits an event. Raises
+        UsageError for a lower count there.
+        """
+        validation.check_int(f"budget {self.name!r}, current", count)
+        with self._lock:
+            difference = count - self._used
+            if difference < 0 and any(budget.count_changes is not None for budget in self._with_ancestors()):
+                raise UsageError(
+                    f"budget {self.name!r}: the count of a run can only rise, and {self._used:,} is more than "
+                    f"{count:,}; use refund() to return units"
+                )
+            brought = self._past.brought
+            own = max(difference, brought - self._used)  # ancestors never had what was brought
+            self._used, self._past = count, self._past._replace(brought=min(brought, count))
+            for budget in islice(self._with_ancestors(), 1, None):
+                budget._used = max(0, budget._used + own)
+            if difference and self.count_changes is not None:
+                self.count_changes.append(CountChange(self, difference, count))
+                del self.count_changes[:-_MAX_CHANGES]
+            return difference
 
     def refund(self, amount: int = 1, *, reason: str) -> int:
         """Return up to `amount` to this budget and every ancestor.
@@ -219,7 +255,8 @@ class IterationBudget:
         """
         validation.check_amount(self.name, amount)
         validation.check_text(f"budget {self.name!r}, reason of the refund", reason)
-        with self._lock:
+        self._lock.acquire()  # not `with`, which a forked child may enter
+        try:
             refunded = min(amount, *(budget._refundable() for budget in self._with_ancestors()))
             if refunded <= 0:
                 return 0
@@ -228,6 +265,8 @@ class IterationBudget:
                 refunds = budget._past.refunds
                 budget._past = budget._past._replace(refunds={**refunds, reason: refunds.get(reason, 0) + refunded})
             return refunded
+        finally:
+            self._lock.release()
 
     def extend(self, amount: int, *, by: str) -> int:
         """Raise the ceiling by up to `amount`, and return the increase.
@@ -236,7 +275,8 @@ class IterationBudget:
         """
         validation.check_amount(self.name, amount)
         validation.check_text(f"budget {self.name!r}, by (who extends it)", by)
-        with self._lock:
+        self._lock.acquire()  # not `with`, which a forked child may enter
+        try:
             ceiling = self.ceiling
             if ceiling is None:
                 return 0
@@ -245,6 +285,8 @@ class IterationBudget:
                 self._limit += raised
                 self._past = self._past._replace(extensions=(*self._past.extensions, Extension(raised, by)))
             return raised
+        finally:
+            self._lock.release()
 
     @property
     def used(self) -> int:
@@ -281,6 +323,11 @@ class IterationBudget:
             if self._parent is not None:
                 room = min(room, self._parent.available)
             return room if room > 0 else 0
+
+    def find_short(self, amount: int = 1) -> IterationBudget | None:
+        """Return the budget that would refuse `amount`: this one or the nearest ancestor. None if it is available."""
+        with self._lock:
+            return next((one for one in self._with_ancestors() if one._used + one._held + amount > one._limit), None)
 
     @property
     def exceeded(self) -> bool:
@@ -394,7 +441,7 @@ class IterationBudget:
         relative = parent or beside
         # Re-entrant, because a finaliser may run inside a critical section of its own thread and release a hold there
         # (the `with` block of an abandoned generator). A plain lock would deadlock. This costs 3 % of a claim.
-        return RLock() if relative is None else relative._lock
+        return create_lock() if relative is None else relative._lock
 
     def _with_ancestors(self) -> Iterator[IterationBudget]:
         budget: IterationBudget | None = self
@@ -418,7 +465,8 @@ class IterationBudget:
         """
         if amount.__class__ is not int or amount < 1:
             validation.check_amount(self.name, amount)
-        with self._lock:
+        self._lock.acquire()  # not `with`, which a forked child may enter
+        try:
             budget: IterationBudget | None = self
             while budget is not None:
                 if budget._used + budget._held + amount > budget._limit:
@@ -426,11 +474,22 @@ class IterationBudget:
                 budget = budget._parent
             self._count(*((0, amount) if hold else (amount, 0)))
             return None
+        finally:
+            self._lock.release()
 
     def _refundable(self) -> int:
         used = self._used if self._parent is None else self._used - self._past.brought
         limit = self.ceiling if self.refund_limit is None else self.refund_limit
         return used if limit is None else min(used, limit - sum(self._past.refunds.values()))
+
+
+class CountChange(NamedTuple):
+    """Count that was set in a run."""
+
+    budget: IterationBudget
+    difference: int
+    used: int
+    """The count after the change."""
 
 
 class Hold:
@@ -478,22 +537,36 @@ class Hold:
         """
         if amount.__class__ is not int or amount < 0:
             validation.check_amount(self._budget.name, amount, min_value=0)
-        with self._budget._lock:
+        lock = self._budget._lock
+        lock.acquire()  # not `with`, which a forked child may enter
+        try:
             if self._settled is not None:
                 return False
             self._settled = amount
             self._budget.settle(self._amount, amount)
             return True
+        finally:
+            lock.release()
 
     def release(self) -> bool:
-        """Return the whole reserved amount to the budget."""
-        return self.settle(0)
+        """Return the whole reserved amount to the budget.
+
+        Returns False if the hold was already settled or released, or belongs to the parent of this forked process.
+        """
+        try:
+            return self.settle(0)
+        except UsageError:  # after a fork
+            return False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+    def __reduce__(self) -> str:
+        # A copy would settle the same units a second time.
+        raise TypeError("a hold cannot be copied or pickled; pass the hold itself, and settle it once")
 
     def __del__(self) -> None:
         # Warn only: garbage collection happens at arbitrary times and must not change a count.

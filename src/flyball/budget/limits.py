@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from .._internal import validation
@@ -122,7 +123,7 @@ class Limits:
             name: registry.resolve(budget_name, getattr(self, name))
             for name, budget_name in _registered_names(kind).items()
         }
-        budgets = {name: resolved[name].create_budget() for name in COUNTED}
+        budgets = {name: resolved[name].template for name in COUNTED}
         budgets |= {f"calls.{tool}": IterationBudget(f"calls_of_{tool}", calls) for tool, calls in self.calls.items()}
         seconds = validation.parse_duration("limits, seconds", resolved["seconds"].value)
         max_seconds = resolved["seconds"].bounds.high
@@ -307,7 +308,8 @@ class WorstCase:
         )
 
 
-def _registered_names(kind: RunKind) -> dict[str, str]:
+@cache
+def _registered_names(kind: RunKind) -> Mapping[str, str]:
     turns = {
         RunKind.AGENT: "agent_iterations",
         RunKind.CONVERSATION: "conversation_turns",

@@ -139,7 +139,7 @@ def compute_max_request_cost(price: Price, input_tokens: int, output_tokens: int
         return price.max_cost(input_tokens, output_tokens)
     splits = [(0, 0), (input_tokens, 0), (0, input_tokens)]
     return max(
-        price.cost(Usage(input_tokens, output_tokens, cached, reasoning, written))
+        price.cost(Usage.summed(input_tokens, output_tokens, cached, reasoning, written))
         for cached, written in splits
         for reasoning in {0, output_tokens}
     )

@@ -5,18 +5,17 @@ A program may register its own. Each run gets fresh counters.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from typing import Final
 
 from .._internal import validation
 from ..errors import ConfigError, UnknownBudget
 from ..settings import Setting, Settings
 from ..unit import Unit
 from .budget import IterationBudget
-
-log = logging.getLogger(__name__)
 
 Amount = int | float
 
@@ -107,7 +106,7 @@ class CeilingBounds:
         return f"from {unit.show(self.low)} {high}{by}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Resolution:
     """Ceiling of a budget, and where it came from."""
 
@@ -130,6 +129,11 @@ class Resolution:
     def is_clamped(self) -> bool:
         """True if the bounds changed the requested ceiling."""
         return self.value != self.requested
+
+    @cached_property
+    def template(self) -> IterationBudget:
+        """Unused counter with this ceiling, for `IterationBudget.create_fresh`."""
+        return self.create_budget()
 
     def create_budget(
         self, start: Amount = 0, parent: IterationBudget | None = None, beside: IterationBudget | None = None
@@ -187,12 +191,20 @@ class IterationBudgetRegistry:
     def __init__(self, *, settings: Settings | Mapping[str, object] | None = None) -> None:
         if settings is None:
             settings = Settings.load()
-        self.settings = settings if isinstance(settings, Settings) else Settings(settings)
+        self.settings: Final = settings if isinstance(settings, Settings) else Settings(settings)
         self._specs = {spec.name: spec for spec in BUILT_IN}
+        self._bounds: dict[str, tuple[BudgetSpec, CeilingBounds]] = {}
+        """Bounds of the budgets used so far. They hold for that spec, because settings are read once."""
+        self._defaults: dict[str, Resolution] = {}
+        """Ceilings of the budgets used so far, from a setting or the default."""
         self._logged: set[str] = set()
 
     def __iter__(self) -> Iterator[BudgetSpec]:
         return iter(tuple(self._specs.values()))
+
+    def __contains__(self, budget: object) -> bool:
+        """Check whether a budget is registered, by its name or its spec."""
+        return budget in self._specs if isinstance(budget, str) else budget in self._specs.values()
 
     def register(
         self,
@@ -229,7 +241,9 @@ class IterationBudgetRegistry:
         resolution = self.explain(name, ceiling)
         if resolution.is_clamped and resolution.is_from_setting and name not in self._logged:
             self._logged.add(name)
-            log.warning("%s", resolution)
+            from logging import getLogger  # imported here, because settings are rarely clamped
+
+            getLogger(__name__).warning("%s", resolution)
         return resolution
 
     def explain(self, name: str, ceiling: Amount | Unset | None = UNSET) -> Resolution:
@@ -240,18 +254,31 @@ class IterationBudgetRegistry:
         spec = self._specs.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         if spec is None:
             raise UnknownBudget(name, tuple(self._specs))
-        bounds = self._resolve_bounds(spec)
+        if ceiling is UNSET:
+            known = self._defaults.get(name)
+            if known is None or known.spec is not spec:
+                known = self._defaults[name] = self._explain_default(spec)
+            return known
+        bounds = self._find_bounds(spec)
+        requested = spec.inner("ceiling", ceiling)
+        if requested is None and bounds.high is not None:
+            raise spec.error("ceiling", None, f"a value {bounds.show(spec.unit)}")
+        return Resolution(spec, bounds.clamp(requested), requested, "the ceiling given in code", bounds)
+
+    def _explain_default(self, spec: BudgetSpec) -> Resolution:
+        bounds = self._find_bounds(spec)
         setting = self.settings.find(spec.setting) if spec.setting else None
-        if ceiling is not UNSET:
-            requested = spec.inner("ceiling", ceiling)
-            if requested is None and bounds.high is not None:
-                raise spec.error("ceiling", None, f"a value {bounds.show(spec.unit)}")
-            return Resolution(spec, bounds.clamp(requested), requested, "the ceiling given in code", bounds)
         if setting is not None:
             requested = _parse_ceiling(spec, setting, bounds)
             return Resolution(spec, bounds.clamp(requested), requested, setting.source, bounds, is_from_setting=True)
         default = spec.inner("default", spec.default)
         return Resolution(spec, bounds.clamp(default), default, "the default", bounds)
+
+    def _find_bounds(self, spec: BudgetSpec) -> CeilingBounds:
+        known = self._bounds.get(spec.name)
+        if known is None or known[0] is not spec:
+            known = self._bounds[spec.name] = (spec, self._resolve_bounds(spec))
+        return known[1]
 
     def _resolve_bounds(self, spec: BudgetSpec) -> CeilingBounds:
         bounds = spec.bounds

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
 from .._internal import validation
-from ..errors import UnknownBudget
+from ..errors import UnknownBudget, UsageError
 from ..unit import Unit
-from .budget import Hold, IterationBudget
+from .budget import CountChange, Hold, IterationBudget
 from .budget_set import BudgetSet, build_templates
 from .deadline import SYSTEM, Clock, Deadline
 from .snapshot import BudgetSnapshot
@@ -235,11 +236,11 @@ class TurnBudget:
                 hold.release()
             for name in amounts:
                 if name not in holds:
-                    self.refuse(name)
+                    self.refuse(name, amounts[name])
             return None
 
-    def refuse(self, name: str) -> Refusal:
-        """Record that a budget refused.
+    def refuse(self, name: str, amount: int = 1) -> Refusal:
+        """Record that a budget refused `amount`, or that an ancestor did: the message names the one that is short.
 
         `seconds` and `context_tokens` are also accepted, although they have no counter.
         """
@@ -252,11 +253,26 @@ class TurnBudget:
                 refusal = Refusal(name, "max_context_tokens_reached", f"Maximum context tokens ({shown}) reached.")
             case _:
                 budget = self._require_budget(name)
+                budget = budget.find_short(amount) or budget
                 refusal = Refusal(name, budget.to_response_flag(), budget.warning)
                 earlier = self._refusals.get(name)
                 if budget.extensions and earlier is not None and not earlier.is_shared:
                     self._refusals[name] = refusal  # the old message names the ceiling before the extension
         return self.remember(refusal)
+
+    @property
+    def has_count_changes(self) -> bool:
+        """True if a count was set since the last `take_count_changes`."""
+        return bool(self.budgets["turns"].count_changes)
+
+    def take_count_changes(self) -> list[tuple[str, CountChange]]:
+        """Return the counts set since the last call, each with the key of its budget."""
+        with self.lock:
+            waiting = self.budgets["turns"].count_changes or []
+            changes = list(waiting)
+            waiting.clear()
+        keys = {id(budget): key for key, budget in self.budgets.items()}
+        return [(keys.get(id(change.budget), change.budget.name), change) for change in changes]
 
     def remember(self, refusal: Refusal) -> Refusal:
         """Record a refusal, possibly one of a shared budget.
@@ -294,7 +310,8 @@ class TurnBudget:
         with self.lock:
             self.moves += 1
             for name, amount in self._reserved.items():
-                self.budgets[name].settle(amount, 0)
+                with suppress(UsageError):  # after a fork
+                    self.budgets[name].settle(amount, 0)
             self._reserved = {}
 
     def restore_reserve(self) -> None:

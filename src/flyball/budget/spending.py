@@ -104,11 +104,13 @@ class Spending:
 
     def find_short_budgets(self, input_tokens: int) -> tuple[str, ...]:
         """Return the budgets too low for this input and one output token."""
-        budgets = self.envelope.budgets
-        short = [] if budgets["tokens"].available > input_tokens else ["tokens"]
-        if self.price is not None and compute_max_request_cost(self.price, input_tokens, 1) > budgets["usd"].available:
-            short.append("usd")
-        return tuple(short)
+        short = () if self._tokens.available > input_tokens else ("tokens",)
+        if (
+            self.price is not None
+            and compute_max_request_cost(self.price, input_tokens, 1) > self.envelope.budgets["usd"].available
+        ):
+            return (*short, "usd")
+        return short
 
     def hold(self, input_tokens: int, output_tokens: int) -> Holds | None:
         """Reserve the worst case of a request, all or nothing; None if a budget refuses."""

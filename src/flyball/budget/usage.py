@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from .._internal import validation
 from ..errors import ConfigError
 
-_INT_ONLY = {int}
+MAX_TOKENS = 2**53
+"""Largest accepted count. Every program reads numbers up to here exactly, and sums of them can be written."""
+_DETAILS = {name: f"{name}_details" for name in ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")}
+"""Names of the parts of a count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,14 @@ class Usage:
     """Input tokens written to a cache."""
 
     def __post_init__(self) -> None:
-        counts = (self.input, self.output, self.cached, self.reasoning, self.written)
-        if set(map(type, counts)) == _INT_ONLY and min(counts) >= 0:
-            return
+        for count in (self.input, self.output, self.cached, self.reasoning, self.written):
+            if type(count) is not int or not 0 <= count <= MAX_TOKENS:
+                self._check_counts()
+                return
+
+    def _check_counts(self) -> None:
         for name in ("input", "output", "cached", "reasoning", "written"):
-            validation.check_int(f"usage, {name}", getattr(self, name))
+            _check_count(name, getattr(self, name))
 
     @property
     def total(self) -> int:
@@ -40,7 +45,7 @@ class Usage:
         return self.input + self.output
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
+        return Usage.summed(
             self.input + other.input,
             self.output + other.output,
             self.cached + other.cached,
@@ -50,13 +55,13 @@ class Usage:
 
     @classmethod
     def summed(cls, input: int, output: int, cached: int, reasoning: int, written: int) -> Usage:
-        """Create a Usage from validated counts, skipping the checks."""
+        """Create a Usage from sums of valid counts. A sum above the maximum counts as the maximum."""
         usage, set_field = object.__new__(cls), object.__setattr__
-        set_field(usage, "input", input)
-        set_field(usage, "output", output)
-        set_field(usage, "cached", cached)
-        set_field(usage, "reasoning", reasoning)
-        set_field(usage, "written", written)
+        set_field(usage, "input", min(input, MAX_TOKENS))
+        set_field(usage, "output", min(output, MAX_TOKENS))
+        set_field(usage, "cached", min(cached, MAX_TOKENS))
+        set_field(usage, "reasoning", min(reasoning, MAX_TOKENS))
+        set_field(usage, "written", min(written, MAX_TOKENS))
         return usage
 
     @classmethod
@@ -70,72 +75,66 @@ class Usage:
         """
         if isinstance(usage, Usage):
             return usage
-        reader = _UsageReader(usage)
-        if reader.has("prompt_tokens"):
-            return _parse_openai(reader, "prompt_tokens", "completion_tokens")
-        if reader.has("cache_read_input_tokens") or reader.has("cache_creation_input_tokens"):
-            return _parse_anthropic(reader)
-        if reader.has("input_tokens"):
-            return _parse_openai(reader, "input_tokens", "output_tokens")
-        if reader.has("input") or reader.has("output"):
-            cached, written = reader.count("cached"), reader.count("written")
-            return _clamp_parts(
-                reader.count("input"), reader.count("output"), cached, reader.count("reasoning"), written
-            )
+        read = _get_reader(usage)
+        if read("prompt_tokens") is not None:
+            return _parse_openai(read, "prompt_tokens", "completion_tokens")
+        if read("cache_read_input_tokens") is not None or read("cache_creation_input_tokens") is not None:
+            return _parse_anthropic(read)
+        if read("input_tokens") is not None:
+            return _parse_openai(read, "input_tokens", "output_tokens")
+        if read("input") is not None or read("output") is not None:
+            cached, reasoning, written = _count(read, "cached"), _count(read, "reasoning"), _count(read, "written")
+            return _clamp_parts(_count(read, "input"), _count(read, "output"), cached, reasoning, written)
         raise ConfigError("usage", usage, "input_tokens and output_tokens, or prompt_tokens and completion_tokens")
 
 
-def _parse_openai(reader: _UsageReader, input_key: str, output_key: str) -> Usage:
-    details = reader.child(f"{input_key}_details")
-    cached, written = details.count("cached_tokens"), details.count("cache_write_tokens")
-    return _clamp_parts(
-        reader.count(input_key), reader.count(output_key), cached, _count_reasoning(reader, output_key), written
-    )
+Reader = Callable[[str], object]
+"""Function that returns the value of a name, or None."""
 
 
-def _parse_anthropic(reader: _UsageReader) -> Usage:
+def _get_reader(source: object) -> Reader:
+    if type(source) is dict or isinstance(source, Mapping):  # looking for Mapping takes longer than the reading
+        return cast("Mapping[str, object]", source).get
+    return lambda name: getattr(source, name, None)
+
+
+def _count(read: Reader, name: str) -> int:
+    value = read(name)
+    if value is None:
+        return 0
+    return value if type(value) is int and 0 <= value <= MAX_TOKENS else _check_count(name, value)
+
+
+def _check_count(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_TOKENS:
+        raise ConfigError(f"usage, {name}", value, f"an int from 0 to {MAX_TOKENS:,}")
+    return value
+
+
+def _parse_openai(read: Reader, input_key: str, output_key: str) -> Usage:
+    input, output = _count(read, input_key), _count(read, output_key)
+    input_details, output_details = read(_DETAILS[input_key]), read(_DETAILS[output_key])
+    if input_details is None and output_details is None:
+        return Usage.summed(input, output, 0, 0, 0)
+    read_part = _get_reader(input_details)
+    cached, written = _count(read_part, "cached_tokens"), _count(read_part, "cache_write_tokens")
+    return _clamp_parts(input, output, cached, _count_reasoning(output_details), written)
+
+
+def _parse_anthropic(read: Reader) -> Usage:
     # Anthropic's input_tokens excludes the tokens read from and written to the cache.
-    cached = reader.count("cache_read_input_tokens")
-    written = reader.count("cache_creation_input_tokens")
-    total_input = reader.count("input_tokens") + cached + written
-    return _clamp_parts(
-        total_input, reader.count("output_tokens"), cached, _count_reasoning(reader, "output_tokens"), written
-    )
+    cached, written = _count(read, "cache_read_input_tokens"), _count(read, "cache_creation_input_tokens")
+    total_input = _count(read, "input_tokens") + cached + written
+    reasoning = _count_reasoning(read("output_tokens_details"))
+    return _clamp_parts(total_input, _count(read, "output_tokens"), cached, reasoning, written)
 
 
-def _count_reasoning(reader: _UsageReader, output_key: str) -> int:
-    details = reader.child(f"{output_key}_details")
-    return details.count("reasoning_tokens") or details.count("thinking_tokens")
+def _count_reasoning(details: object) -> int:
+    read = _get_reader(details)
+    return _count(read, "reasoning_tokens") or _count(read, "thinking_tokens")
 
 
 def _clamp_parts(input: int, output: int, cached: int, reasoning: int, written: int) -> Usage:
     # Servers sometimes report a part that is larger than the whole.
-    cached = min(cached, input)
-    return Usage(input, output, cached, min(reasoning, output), min(written, input - cached))
-
-
-class _UsageReader:
-    """Reads counts from a mapping or an object; missing or None is 0."""
-
-    def __init__(self, source: object) -> None:
-        self.source = source
-
-    def get(self, name: str) -> object:
-        source = self.source
-        if isinstance(source, Mapping):
-            return cast("Mapping[str, object]", source).get(name)
-        return getattr(source, name, None)
-
-    def has(self, name: str) -> bool:
-        return self.get(name) is not None
-
-    def child(self, name: str) -> _UsageReader:
-        return _UsageReader(self.get(name))
-
-    def count(self, name: str) -> int:
-        value = self.get(name)
-        if value is None:
-            return 0
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ConfigError(f"usage, {name}", value, "an int of at least 0")
-        return value
+    input, cached = min(input, MAX_TOKENS), min(cached, input, MAX_TOKENS)
+    return Usage.summed(input, output, cached, min(reasoning, output), min(written, input - cached))

@@ -16,6 +16,7 @@ from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError
 from ..settings import Settings
 from .caller import POSITION, Caller, Position, read_remaining
+from .foreign import ForeignHeaders
 from .hop import CONTEXT_HEADER, DEPTH_HEADER, ROOT_HEADER, Header, HopCheck, create_root_id
 from .hop_context import HOST, NAME, ROOT, HopContext, format_address
 from .keys import CURRENT, PREVIOUS, Keys
@@ -25,7 +26,9 @@ from .refusal import ChainRefusal, RefusalCode
 SETTINGS = ("chain.name", "chain.host", CURRENT, PREVIOUS, "chain.require_signature")
 """Configuration keys that `Chain` reads."""
 _MAX_VALID_S = 86_400
-_COMPATIBLE = {"datamachine": ("X-Datamachine-Chain-Depth", "datamachine_chain_depth_exceeded")}
+_COMPATIBLE = {"datamachine": "datamachine_chain_depth_exceeded"}
+"""Codes of a refused depth by the system that knows them."""
+_COUNTERS = ("receiver", "sender")
 _HEADER_NAMES = {
     "x-flyball-chain": "X-Flyball-Chain",
     DEPTH_HEADER: "X-Flyball-Chain-Depth",
@@ -58,7 +61,12 @@ class Chain:
     None means the setting; without a setting, signatures are required if there are keys.
     """
     compat: Literal["datamachine"] | None = None
-    """System whose depth header and error code are used in addition to ours. None means none."""
+    """System whose headers and error code are used in addition to ours. None means none.
+
+    `datamachine` includes the headers of the Agents API.
+    """
+    counted_by: Literal["receiver", "sender"] = "receiver"
+    """Service that counts a hop in the headers of `compat`. Our own headers are always counted by the receiver."""
     valid_s: float = 60.0
     """Seconds that an outgoing context stays valid; at most a day."""
     registry: IterationBudgetRegistry | None = None
@@ -77,7 +85,9 @@ class Chain:
             raise ConfigError("chain, valid_s", self.valid_s, f"at most {_MAX_VALID_S:,} seconds")
         if self.compat is not None and self.compat not in _COMPATIBLE:
             raise ConfigError("chain, compat", self.compat, f"None, or one of {', '.join(_COMPATIBLE)}")
-        header, code = _COMPATIBLE.get(self.compat or "", ("", RefusalCode.DEPTH.value))
+        if self.counted_by not in _COUNTERS or (self.counted_by == "sender" and self.compat is None):
+            raise ConfigError("chain, counted_by", self.counted_by, "receiver, or with compat= also sender")
+        foreign = None if self.compat is None else ForeignHeaders(self.counted_by == "sender")
         for attribute, value in (("name", name), ("host", host), ("keys", keys), ("require_signature", required)):
             object.__setattr__(self, attribute, value)
         hop = HopCheck(
@@ -85,8 +95,8 @@ class Chain:
             depth=registry.create("chain_depth", ceiling=self.ceiling),
             keys=keys,
             signature_required=required,
-            depth_headers=(header.lower(), DEPTH_HEADER) if header else (DEPTH_HEADER,),
-            depth_code=code,
+            foreign=foreign,
+            depth_code=_COMPATIBLE.get(self.compat or "", RefusalCode.DEPTH.value),
             clock=self.clock,
         )
         object.__setattr__(self, "_check", hop)
@@ -116,7 +126,8 @@ class Chain:
             ROOT_HEADER: context.root,
         }
         headers = {_HEADER_NAMES[name]: text for name, text in values.items()}
-        return headers if self.compat is None else {**headers, _COMPATIBLE[self.compat][0]: str(context.depth)}
+        foreign = self._check.foreign
+        return headers if foreign is None else {**headers, **foreign.build(context)}
 
     def hook(self, request: Any) -> None:
         """Add the headers to a request of an httpx2 or httpx client.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -13,12 +12,13 @@ from ..budget.deadline import Clock, Deadline
 from ..budget.run_budget import TurnBudget
 from ..errors import quote_value
 from .caller import COUNTED_BUDGETS, Caller
+from .foreign import DEPTH, DEPTH_EXPECTED, ROOT_EXPECTED, ForeignHeaders
+from .foreign import NAMES as FOREIGN_NAMES
 from .hop_context import MAX_LENGTH, ROOT, HopContext, SignedContext
 from .keys import Keys
 from .refusal import ChainRefusal, RefusalCode
 
 CONTEXT_HEADER, DEPTH_HEADER, ROOT_HEADER = "x-flyball-chain", "x-flyball-chain-depth", "x-flyball-chain-root"
-_DEPTH = re.compile(r"0|[1-9][0-9]{0,5}", re.ASCII)
 _LEEWAY_S = 30.0
 """Seconds that the clocks of two services may differ; only the expiry depends on them."""
 Header = tuple[str | bytes, str | bytes]
@@ -34,14 +34,14 @@ class HopCheck:
     """Template of the registered budget `chain_depth`; each request gets its own copy."""
     keys: Keys | None
     signature_required: bool
-    depth_headers: tuple[str, ...]
-    """Names of the plain headers that carry the depth."""
+    foreign: ForeignHeaders | None
+    """Headers of other systems that are read too. None means none."""
     depth_code: str
     clock: Clock
     _header_names: dict[bytes, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        names = (CONTEXT_HEADER, ROOT_HEADER, *self.depth_headers)
+        names = (CONTEXT_HEADER, ROOT_HEADER, DEPTH_HEADER, *(() if self.foreign is None else FOREIGN_NAMES))
         object.__setattr__(self, "_header_names", {name.encode(): name for name in names})
 
     @property
@@ -83,13 +83,25 @@ class HopCheck:
         problem = self._find_malformed(headers)
         if problem:
             return self._refuse_invalid(problem)
-        depths = {headers[name] for name in self.depth_headers if name in headers}
-        if len(depths) != 1:
+        depths = self._read_depths(headers)
+        if len(set(depths.values())) != 1:
             problem = "the depth headers differ" if depths else "the header is missing"
-            return self._refuse_invalid(f"{self.depth_headers[0]}: {problem}; send one depth")
-        return self._count_hop(
-            HopContext(root=headers.get(ROOT_HEADER) or create_root_id(), depth=int(depths.pop())), signed=False
-        )
+            return self._refuse_invalid(f"{next(iter(depths), DEPTH_HEADER)}: {problem}; send one depth")
+        depth, root = next(iter(depths.values())), self._read_root(headers) or create_root_id()
+        if depth < 0:  # a sender that counts is at the top of its chain
+            return Caller(root=root, ceiling=self.ceiling)
+        if self.foreign is None:
+            return self._count_hop(HopContext(root=root, depth=depth), signed=False)
+        return self._count_hop(self.foreign.read_context(headers, root, depth), signed=False)
+
+    def _read_depths(self, headers: dict[str, str]) -> dict[str, int]:
+        """Return the sender's depth by header."""
+        own = {DEPTH_HEADER: int(headers[DEPTH_HEADER])} if DEPTH_HEADER in headers else {}
+        return own if self.foreign is None else {**self.foreign.read_depths(headers), **own}
+
+    def _read_root(self, headers: dict[str, str]) -> str | None:
+        root = headers.get(ROOT_HEADER)
+        return self.foreign.read_root(headers) if root is None and self.foreign is not None else root
 
     def _check_signed(self, value: str, headers: dict[str, str]) -> Caller | ChainRefusal:
         try:
@@ -112,19 +124,21 @@ class HopCheck:
 
     def _find_malformed(self, headers: dict[str, str]) -> str | None:
         """Return the first malformed plain header as an error text, or None."""
-        for name, text in headers.items():
-            if name == ROOT_HEADER and ROOT.fullmatch(text) is None:
-                return f"{name}: found {quote_value(text)}; expected 1 to 64 letters, digits, or . _ : -"
-            if name != ROOT_HEADER and _DEPTH.fullmatch(text) is None:
-                return f"{name}: found {quote_value(text)}; expected a whole number from 0 to 999999"
-        return None
+        root, depth = headers.get(ROOT_HEADER), headers.get(DEPTH_HEADER)
+        if root is not None and ROOT.fullmatch(root) is None:
+            return f"{ROOT_HEADER}: found {quote_value(root)}; expected {ROOT_EXPECTED}"
+        if depth is not None and DEPTH.fullmatch(depth) is None:
+            return f"{DEPTH_HEADER}: found {quote_value(depth)}; expected {DEPTH_EXPECTED}"
+        return None if self.foreign is None else self.foreign.find_problem(headers)
 
     def _find_mismatch(self, context: HopContext, headers: dict[str, str]) -> str | None:
         """Return the first plain header that contradicts the signed context, or None."""
-        for name, text in headers.items():
-            value = context.root if name == ROOT_HEADER else str(context.depth)
-            if text != value:
-                return f"{name}: found {quote_value(text)}; expected {value}, as in {CONTEXT_HEADER}"
+        root = self._read_root(headers)
+        if root is not None and root != context.root:
+            return f"{ROOT_HEADER}: found {quote_value(root)}; expected {context.root}, as in {CONTEXT_HEADER}"
+        for name, depth in self._read_depths(headers).items():
+            if depth != context.depth:
+                return f"{name}: found {quote_value(headers[name])}; expected the depth of {CONTEXT_HEADER}"
         return None
 
     def _count_hop(self, context: HopContext, signed: bool) -> Caller | ChainRefusal:

@@ -7,7 +7,9 @@ from typing import Any
 
 _ORIGIN_KEY = "flyball_chain_for"
 """Request extension with the original target; clients copy it into redirected requests."""
-_PREFIXES = ("x-flyball-chain", "x-datamachine-chain")
+_PREFIXES = (
+    "x-flyball-chain", "x-datamachine-chain", "x-datamachine-caller", "x-agents-api-chain", "x-agents-api-caller",
+)  # fmt: skip
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 

@@ -6,7 +6,11 @@ from typing import Annotated
 
 import typer
 
-from .commands import doctor, export, limits, models, prune, replay, resume, rules, run, runs, sessions, why
+from ..errors import UntrustedSettings
+from ..settings import Settings, restrict_loading
+from .commands import doctor, export, limits, models, prune, replay, resume, rules, run, runs, sessions, trust, why
+from .output import USER_ERRORS, exit_with_error
+from .trust import check_project_file
 
 app = typer.Typer(name="flyball", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command("run")(run.run)
@@ -19,6 +23,7 @@ app.command("export", short_help="Print a run as JSON lines or as a conversation
 app.command("prune", short_help="Delete old runs and sessions.")(prune.prune)
 app.command("models", short_help="List models and their prices.")(models.models)
 app.command("limits", short_help="Show every budget, its ceiling, and the source of the ceiling.")(limits.limits)
+app.command("trust", short_help="Trust the settings file of this project.")(trust.trust)
 app.command("doctor", short_help="Test this installation.")(doctor.doctor)
 app.add_typer(rules.app, name="rules")
 
@@ -33,8 +38,21 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def flyball(
+    context: typer.Context,
+    config: Annotated[
+        str | None, typer.Option("--config", metavar="FILE", help="Settings file to use instead of flyball.toml.")
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """The governor for AI agents: every run ends inside its limits, with exactly one true reason."""
+    context.with_resource(restrict_loading(check_project_file, config))
+    if context.invoked_subcommand == "trust":
+        return
+    try:
+        Settings.load()
+    except UntrustedSettings as error:
+        raise exit_with_error(error) from None
+    except USER_ERRORS:  # the command reports it
+        pass

@@ -12,9 +12,16 @@ RUN_HELP = "Run id, or a unique prefix of it; last is the newest run."
 
 
 def complete_models(incomplete: str) -> list[str]:
+    from ..settings import restrict_loading
     from .commands.models import list_models
+    from .output import USER_ERRORS
+    from .trust import check_project_file
 
-    return [model.name for model in list_models() if model.name.startswith(incomplete)]
+    try:
+        with restrict_loading(check_project_file):
+            return [model.name for model in list_models() if model.name.startswith(incomplete)]
+    except USER_ERRORS:  # completion must not print errors
+        return []
 
 
 def complete_tools(incomplete: str) -> list[str]:
@@ -38,11 +45,14 @@ def complete_sessions(incomplete: str) -> list[str]:
 
 def _list_entries() -> list[Entry]:
     from ..history.archive import Archive
+    from ..settings import restrict_loading
     from .output import USER_ERRORS
     from .store_option import StoreLocation
+    from .trust import check_project_file
 
     try:
-        location = StoreLocation.resolve(None)
+        with restrict_loading(check_project_file):  # a file of a stranger could name another store
+            location = StoreLocation.resolve(None)
         with location.open_existing() as store:
             return Archive(store, location.name).list_entries()
     except USER_ERRORS:  # completion must not print errors

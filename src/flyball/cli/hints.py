@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..budget.snapshot import BudgetSnapshot
+from ..budget.remedy import COMMAND_OPTIONS, SETTINGS, double_ceiling, format_amount
 from ..history.record import RunRecord
 from ..result import Stop
 from ..settings import variable_for
-
-_OPTIONS = {"turns": "--turns", "tool_calls": "--tool-calls", "tokens": "--tokens", "usd": "--usd"}
-_SETTINGS = {
-    "retries": "max_retries",
-    "nudges": "max_nudges",
-    "reflections": "max_reflections",
-    "children": "delegation.max_children",
-    "depth": "delegation.max_depth",
-}
 
 
 def build_hints(record: RunRecord) -> list[str]:
@@ -30,17 +21,18 @@ def _iter_limit_hints(record: RunRecord) -> Iterator[str]:
     for name, budget in record.budgets.items():
         if f"max_{budget.name}_reached" not in flags or not budget.ceiling:
             continue
-        new = budget.ceiling * 2 if budget.maximum is None else min(budget.ceiling * 2, budget.maximum)
-        if new <= budget.ceiling:
+        new = double_ceiling(budget)
+        if new is None:
             yield f"{name.replace('_', ' ')}: {budget.unit.show(budget.ceiling)} is the maximum allowed"
-        elif name in _OPTIONS and record.is_stored:
-            yield f"{_format_resume_command(record)} {_OPTIONS[name]} +{_format_amount(budget, new - budget.ceiling)}"
-        elif name in _OPTIONS and record.tree_path:  # options apply to the top run only
-            yield f"set {name}={_format_amount(budget, new)} in the limits of {record.name}"
-        elif name in _OPTIONS:
-            yield f"{_OPTIONS[name]} {_format_amount(budget, new)}"
-        elif name in _SETTINGS:
-            yield f"set {variable_for(_SETTINGS[name])}={_format_amount(budget, new)} in the environment"
+        elif name in COMMAND_OPTIONS and record.is_stored:
+            more = format_amount(budget.unit, new - budget.ceiling)
+            yield f"{_format_resume_command(record)} {COMMAND_OPTIONS[name]} +{more}"
+        elif name in COMMAND_OPTIONS and record.tree_path:  # options apply to the top run only
+            yield f"set {name}={format_amount(budget.unit, new)} in the limits of {record.name}"
+        elif name in COMMAND_OPTIONS:
+            yield f"{COMMAND_OPTIONS[name]} {format_amount(budget.unit, new)}"
+        elif budget.name in SETTINGS:
+            yield f"set {variable_for(SETTINGS[budget.name])}={format_amount(budget.unit, new)} in the environment"
     if "max_seconds_reached" in flags or record.stop is Stop.DEADLINE:
         yield _build_time_hint(record)
 
@@ -78,7 +70,3 @@ def _iter_other_hints(record: RunRecord) -> Iterator[str]:
             yield "run the same command again"
         case _:
             pass
-
-
-def _format_amount(budget: BudgetSnapshot, amount: int) -> str:
-    return f"{budget.unit.outer(amount):g}" if budget.unit != "count" else str(amount)

@@ -80,10 +80,10 @@ def _format_cell(text: str) -> str:
     return escape_unprintable(to_one_line(text))
 
 
-def confirm(question: str, yes: bool) -> bool:
+def confirm(question: str, yes: bool, otherwise: str = "nothing was deleted") -> bool:
     """Check whether the user agrees, by `--yes` or at the terminal.
 
-    Raises `UsageError` if there is no terminal: consent to a deletion must not be assumed.
+    Raises `UsageError` if there is no terminal: consent must not be assumed. `otherwise` is printed after a no.
     """
     if yes:
         return True
@@ -93,5 +93,5 @@ def confirm(question: str, yes: bool) -> bool:
     sys.stderr.flush()
     agrees = sys.stdin.readline().strip().lower() in ("y", "yes")
     if not agrees:
-        print_line("nothing was deleted", err=True)
+        print_line(otherwise, err=True)
     return agrees

@@ -27,7 +27,7 @@ from ..unit import Unit
 from .live import JsonLinesView, Lines, Live, RunView, SilentView
 from .output import EXIT_CODES, USER_ERRORS, exit_with_error, print_line, print_raw
 from .run_config import RunConfig
-from .saved_config import ConfigSavingStore
+from .saved_config import build_start_metadata
 from .store_option import StoreLocation
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def execute_run(
     config: RunConfig, start_run: Callable[[Agent], Run], output_mode: OutputMode, store: Store | None
 ) -> None:
     """Run to the end and exit with the code of its stop reason."""
-    result = _run_to_end(config, start_run, output_mode.build_view(), store)
-    stored = _is_persistent(store)
+    result = _run_to_end(config, start_run, output_mode, store)
+    stored = _is_persistent(store) and result.store_error is None
     with suppress(BrokenPipeError):  # the exit code still tells why it ended
         _save_record(result, stored)
         if not output_mode.as_jsonl:
@@ -77,26 +77,25 @@ def execute_run(
     raise typer.Exit(EXIT_CODES[result.stop])
 
 
-def _run_to_end(config: RunConfig, start_run: Callable[[Agent], Run], view: RunView, store: Store | None) -> Result:
+def _run_to_end(
+    config: RunConfig, start_run: Callable[[Agent], Run], output_mode: OutputMode, store: Store | None
+) -> Result:
+    view = output_mode.build_view()
     try:
         approver = build_approver(config.yes, view)
         sinks = [approver.receive_event] if isinstance(approver, TerminalApprover) else []
-        agent = config.build_agent(
-            [view.watch], approver, sinks, None if store is None else ConfigSavingStore(store, config)
-        )
+        agent = config.build_agent([view.watch], approver, sinks, store, build_start_metadata(config))
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
-    with view:
+    address = getattr(agent.model, "address", None)
+    if address is not None and not output_mode.quiet:  # the prompt goes there
+        print_line(f"asks     {address}", err=True)
+    with view, start_interruptible(lambda: start_run(agent)) as run:
         try:
-            run = start_run(agent)
-        except USER_ERRORS as error:
+            _show_events(run, view)
+            return run.result()
+        except ResumeError as error:  # raised only when the run reads its journal
             raise exit_with_error(error) from None
-        with cancel_on_ctrl_c(run):
-            try:
-                _show_events(run, view)
-                return run.result()
-            except ResumeError as error:  # raised only when the run reads its journal
-                raise exit_with_error(error) from None
 
 
 def _show_events(run: Run, view: RunView) -> None:
@@ -184,28 +183,40 @@ def _is_persistent(store: Store | None) -> bool:
 
 
 @contextmanager
-def cancel_on_ctrl_c(run: Run) -> Generator[None]:
-    """Cancel the run on the first Ctrl-C; the next one exits at once.
+def start_interruptible(start: Callable[[], Run]) -> Generator[Run]:
+    """Start a run, and cancel it on the first Ctrl-C; the next one exits at once.
 
     The second handler stays in place after the block.
     """
     if current_thread() is not main_thread():  # signals arrive in the main thread only
-        yield
+        yield _start(start)
         return
+    run: Run | None = None
     interrupted = False
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         nonlocal interrupted
         interrupted = True
         signal.signal(signal.SIGINT, _exit_at_once)
-        run.cancel("Ctrl-C")
+        if run is not None:
+            run.cancel("Ctrl-C")
 
     previous_handler = signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
+        run = _start(start)
+        if interrupted:  # while it started
+            run.cancel("Ctrl-C")
+        yield run
     finally:
         if not interrupted:
             signal.signal(signal.SIGINT, previous_handler)
+
+
+def _start(start: Callable[[], Run]) -> Run:
+    try:
+        return start()
+    except USER_ERRORS as error:
+        raise exit_with_error(error) from None
 
 
 def _exit_at_once(_signal: int, _frame: FrameType | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +18,7 @@ from ..settings import Settings
 if TYPE_CHECKING:
     from ..agent.agent import Agent
     from ..agent.output import Form
+    from ..models import Model
     from ..progress import Hook
     from ..recorder import Sink
     from ..store import Store
@@ -38,7 +39,10 @@ class RunConfig:
     """Options of `flyball run`."""
 
     model: str | None = None
+    is_project_model: bool = False
+    """True if `model` was in a project file when the run was first started."""
     toolbox: Sequence[str] = ()
+    pass_env: Sequence[str] = ()
     tools: Sequence[str] = ()
     children: Sequence[str] = ()
     mcp: Sequence[str] = ()
@@ -55,6 +59,7 @@ class RunConfig:
         approver: Approver | None = None,
         sinks: Sequence[Sink] = (),
         store: Store | None = None,
+        start_metadata: Mapping[str, Any] | None = None,
     ) -> Agent:
         """Build the agent.
 
@@ -63,7 +68,7 @@ class RunConfig:
         from ..agent.agent import Agent
 
         agent = Agent(
-            model=self.model_name,
+            model=self._build_model(),
             tools=self._build_tools(),
             children=[child for reference in self.children for child in _import_objects(reference, _CHILDREN)],
             limits=Limits(**self.limits),
@@ -76,6 +81,7 @@ class RunConfig:
             hooks=hooks,
             sinks=sinks,
             store=store,
+            start_metadata=start_metadata or {},
         )
         if agent.ruleset.problems:  # never run without a rule that the user relies on
             raise ConfigErrors(agent.ruleset.problems)
@@ -84,21 +90,32 @@ class RunConfig:
     @property
     def model_name(self) -> str:
         """Model from the option or, if absent, from the settings."""
+        return self.find_model()[0]
+
+    def find_model(self) -> tuple[str, bool]:
+        """Return the name of the model, and whether it is from a project file."""
         if self.model:
-            return self.model
+            return self.model, self.is_project_model
         setting = Settings.load().find("model")
         if setting is None:
             raise UsageError(_NO_MODEL)
         if not isinstance(setting.value, str):
             raise setting.error("the name of a model, such as openai:NAME")
-        return setting.value
+        return setting.value, setting.is_from_project
+
+    def _build_model(self) -> Model:
+        """Build the model. FLYBALL_API_KEY is not sent to an address from a project file."""
+        from ..models import named
+
+        name, is_from_project = self.find_model()
+        return named(name, "agent, model", sends_url_key=not is_from_project)
 
     def _build_tools(self) -> list[Any]:
         tools: list[Any] = []
         if self.toolbox:
             from ..toolbox import by_name
 
-            tools += by_name(",".join(self.toolbox), approve=not self.yes)
+            tools += by_name(",".join(self.toolbox), approve=not self.yes, pass_env=self.pass_env)
         for reference in self.tools:
             tools += _import_objects(reference, _TOOLS)
         for server in self.mcp:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .._internal.json_reader import JsonReader
@@ -20,7 +18,7 @@ from ..errors import UsageError
 from .run_config import RunConfig
 
 if TYPE_CHECKING:
-    from ..store import Entry, Step, Store
+    from ..store import Entry
 
 METADATA_KEY = "flyball_run"
 _SECRET = re.compile(
@@ -35,35 +33,16 @@ _MAY_HIDE = ("model", "mcp")
 _PATHS = ("completion", "schema")
 
 
-class ConfigSavingStore:
-    """Store wrapper that adds the options to the start of each top-level run."""
-
-    def __init__(self, store: Store, config: RunConfig) -> None:
-        self._store = store
-        self._saved_config = config_to_dict(config)
-        self.transcript, self.journal, self.lease = store.transcript, store.journal, store.lease
-        self.state, self.runs = store.state, store.runs
-        self.prune, self.close = store.prune, store.close
-
-    def keep(self, step: Step) -> None:
-        start = step.start
-        if start is not None and start.parent is None:
-            step = replace(step, start=replace(start, metadata={**start.metadata, METADATA_KEY: self._saved_config}))
-        self._store.keep(step)
-
-    def __enter__(self) -> ConfigSavingStore:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+def build_start_metadata(config: RunConfig) -> dict[str, Any]:
+    """Return the options as metadata of a run's start."""
+    return {METADATA_KEY: config_to_dict(config)}
 
 
 def config_to_dict(config: RunConfig) -> dict[str, Any]:
     """Return the options and the current folder in JSON types, without possible secrets."""
-    texts = {"model": _redact(config.model_name), "system": config.system}
-    lists = {"toolbox": config.toolbox, "tools": config.tools, "children": config.children, "rules": config.rules}
+    model, is_project_model = config.find_model()
+    texts = {"model": _redact(model), "system": config.system}
+    lists = {name: getattr(config, name) for name in ("toolbox", "pass_env", "tools", "children", "rules")}
     paths = {"completion": config.completion, "schema": config.schema}
     data: dict[str, Any] = {
         **texts,
@@ -72,6 +51,7 @@ def config_to_dict(config: RunConfig) -> dict[str, Any]:
         "mcp": [_redact(server) for server in config.mcp],
         "limits": dict(config.limits),
         "yes": config.yes,
+        "is_project_model": is_project_model,
     }
     return {"folder": str(Path.cwd()), **{name: value for name, value in data.items() if value}}
 
@@ -93,11 +73,12 @@ def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
     _change_folder(where, saved.text("folder"))
     values: dict[str, Any] = {
         **{name: saved.text(name) or None for name in ("model", "system")},
-        **{name: tuple(saved.text_list(name)) for name in ("toolbox", "tools", "children", "mcp")},
+        **{name: tuple(saved.text_list(name)) for name in ("toolbox", "pass_env", "tools", "children", "mcp")},
         **{name: Path(saved.text(name)) if saved.text(name) else None for name in _PATHS},
         "rules": tuple(Path(path) for path in saved.text_list("rules")),
         "limits": saved.nested("limits").raw,
         "yes": saved.get("yes") is True,
+        "is_project_model": saved.get("is_project_model") is True and not overrides.get("model"),
     }
     values |= {name: value for name, value in overrides.items() if value}
     for name in _MAY_HIDE:

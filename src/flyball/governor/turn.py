@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .._internal import validation
 from ..budget.deadline import Deadline, DeadlineToken
-from ..budget.run_budget import TurnBudget
-from ..budget.spending import NO_HOLDS, Holds, Spending, add_holds
+from ..budget.spending import NO_HOLDS, Holds, add_holds
 from ..budget.usage import Usage
 from ..errors import UsageError
 from ..event import Refunded
 from ..outcome import Outcome
-from ..recorder import Teller
-from .active_rules import ActiveRules
+
+if TYPE_CHECKING:
+    from .governed_run import GovernedRun  # cycle: its type only; a GovernedRun opens the turns
 
 
 class Turn:
@@ -23,38 +24,30 @@ class Turn:
     `grace` is true in the last turn: write a report, without tools.
     """
 
-    def __init__(
-        self,
-        number: int,
-        spending: Spending,
-        *,
-        grace: bool,
-        max_output_tokens: int | None,
-        teller: TurnTeller,
-        active_rules: ActiveRules | None = None,
-    ) -> None:
+    __slots__ = (
+        "_closed", "_holds", "_is_input_held", "_is_output_held", "_output", "_refund_reason", "_run", "_spending",
+        "denied", "envelope", "grace", "messages_to_add", "number", "requests", "took_place",
+    )  # fmt: skip
+
+    def __init__(self, run: GovernedRun, number: int, *, grace: bool) -> None:
         self.number = number
         self.grace = grace
-        self.messages_to_add = () if active_rules is None else active_rules.pop_notices(grace=grace)
+        rules = run.active_rules
+        self.messages_to_add = () if rules is None else rules.pop_notices(grace=grace)
         """Notices for the model. Add them after the newest message, for this request only."""
         self.requests = 0
-        self._spending = spending
-        self._max_output_tokens = max_output_tokens
-        self._teller = teller
-        self._active_rules = active_rules
+        self.took_place = True
+        """False once the turn has ended and was refunded because its request never started."""
         self.denied: str | None = None
         """Reason why a rule denied the last claimed call. None if no rule did."""
-        self._holds: list[Holds] = []
-        self._is_input_held = False
-        self._output: int | None = None
-        self._is_output_held = False
-        self._is_refunded = False
-        self._closed = False
-
-    @property
-    def envelope(self) -> TurnBudget:
+        self.envelope = run.envelope
         """Budgets and deadlines of the run."""
-        return self._spending.envelope
+        self._run = run
+        self._spending = run.spending
+        self._holds: list[Holds] = []
+        self._output: int | None = None
+        self._refund_reason: str | None = None
+        self._is_input_held = self._is_output_held = self._closed = False
 
     @property
     def deadline(self) -> Deadline:
@@ -63,12 +56,13 @@ class Turn:
 
     def remaining_s(self) -> float:
         """Return the seconds until this turn must end."""
-        return self.deadline.remaining
+        envelope = self.envelope
+        return max(0.0, (envelope.hard_at if self.grace else envelope.work_at) - self._run.now())
 
     @property
     def model(self) -> str | None:
         """Model that a rule selected. None means no rule did."""
-        return None if self._active_rules is None else self._active_rules.model
+        return None if self._run.active_rules is None else self._run.active_rules.model
 
     def expect(self, input_tokens: int) -> bool:
         """Reserve the input tokens of the next request.
@@ -77,7 +71,8 @@ class Turn:
         """
         validation.check_amount("tokens", input_tokens)
         with self.envelope.lock:
-            self._require_open("expect()")
+            if self._closed:
+                raise self._ended_error("expect()")
             self._spending.is_input_expected = self._is_input_held = True
             context = self.envelope.context_tokens
             if context is not None and input_tokens > context:
@@ -89,7 +84,7 @@ class Turn:
                 self._holds.append(holds)
                 return True
             self._is_output_held, self._output = True, 0  # no room for a reply, if the loop continues anyway
-        self._teller.tell_refusals()
+        self._run.tell_refusals()
         return False
 
     @property
@@ -100,7 +95,8 @@ class Turn:
         """
         with self.envelope.lock:
             if not self._is_output_held:
-                self._require_open("max_output_tokens")
+                if self._closed:
+                    raise self._ended_error("max_output_tokens")
                 self._is_output_held = True
                 self._output = self._hold_output()
             return self._output
@@ -111,13 +107,17 @@ class Turn:
         Accepts a `Usage`, or the usage reported by OpenAI or Anthropic as a mapping or an object. A turn may make
         several requests, one after the other; each is reserved and settled separately.
         """
-        used = Usage.of(usage)
-        with self.envelope.lock:
-            self._require_open("settle()")
+        used, lock = Usage.of(usage), self.envelope.lock
+        lock.acquire()  # here and below: `with` takes twice as long
+        try:
+            if self._closed:
+                raise self._ended_error("settle()")
             self._spending.settle(add_holds(self._holds), used)
             self._holds.clear()
             self._is_input_held = self._is_output_held = False
             self.requests += 1
+        finally:
+            lock.release()
 
     def claim_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> bool:
         """Claim a tool call; return False if it is not allowed.
@@ -125,17 +125,21 @@ class Turn:
         A call is refused when no calls or no time for work are left, in the grace turn, and after the turn. Rules may
         deny it too; `denied` has their reason.
         """
-        self.denied = None if self._active_rules is None else self._active_rules.find_veto(name, arguments or {})
+        rules, envelope = self._run.active_rules, self.envelope
+        self.denied = None if rules is None else rules.find_veto(name, arguments or {})
         if self.denied is not None:
             return False
-        with self.envelope.lock:
+        envelope.lock.acquire()
+        try:
             if self.grace or self._closed:
                 return False
-            if self.envelope.is_expired():
-                self.envelope.refuse("seconds")
-            elif self.envelope.claim_tool_call(name):
+            if self._run.now() >= envelope.work_at:
+                envelope.refuse("seconds")
+            elif envelope.claim_tool_call(name):
                 return True
-        self._teller.tell_refusals()
+        finally:
+            envelope.lock.release()
+        self._run.tell_refusals()
         return False
 
     def tool_ended(self, outcome: Outcome) -> None:
@@ -143,8 +147,8 @@ class Turn:
 
         `outcome` is a Success, Failure or Timeout of `flyball.outcome`.
         """
-        if self._active_rules is not None:
-            self._active_rules.record_outcome(outcome)
+        if self._run.active_rules is not None:
+            self._run.active_rules.record_outcome(outcome)
 
     def token(self, tool: str | None = None, cap_s: float | None = None) -> DeadlineToken:
         """Create a token that tells a tool when to stop.
@@ -159,40 +163,39 @@ class Turn:
         Returns 1, or 0 if it cannot be refunded.
         """
         with self.envelope.lock:
-            if self.grace or self._closed or self._is_refunded:
+            if self.grace or self._closed or self._refund_reason is not None:
                 return 0
             refunded = self.envelope.budgets["turns"].refund(reason=reason)
-            self._is_refunded = bool(refunded)
+            self._refund_reason = reason if refunded else None
         if refunded:
-            self._teller.tell(Refunded, "turns", refunded, reason)
+            self._run.tell(Refunded, "turns", refunded, reason)
         return refunded
 
     def close(self) -> None:
         """End the turn; unsettled reservations count as used in full."""
         with self.envelope.lock:
             self._closed = True
-            if self._holds or not (self.requests or self._is_refunded):
+            self.took_place = bool(self.requests) or self._refund_reason != "round_never_started"
+            if self._holds or not (self.requests or self._refund_reason):
                 self._spending.settle_estimate(add_holds(self._holds))
             self._holds.clear()
-            self.requests = max(1, self.requests)
+            self.requests = self.requests or 1
 
-    def _require_open(self, operation: str) -> None:
-        if self._closed:
-            raise UsageError(f"turn {self.number} has ended: use {operation} before the next turn starts")
+    def _ended_error(self, operation: str) -> UsageError:
+        return UsageError(f"turn {self.number} has ended: use {operation} before the next turn starts")
 
     def _hold_output(self) -> int | None:
         # `expect()` has already reserved the input; otherwise leave room for the largest input so far.
-        input_tokens = 0 if self._is_input_held else self._spending.largest_input_tokens
-        room = self._spending.compute_max_output(input_tokens)
-        output = min((limit for limit in (room, self._max_output_tokens) if limit is not None), default=None)
+        spending, max_output_tokens = self._spending, self._run.max_output_tokens
+        input_tokens = 0 if self._is_input_held else spending.largest_input_tokens
+        if spending.price is None:  # only tokens to reserve: one step
+            max_tokens = math.inf if max_output_tokens is None else input_tokens + max_output_tokens
+            held = self._run.tokens.reserve(input_tokens + 1, max_tokens)
+            if held:
+                self._holds.append((held, 0))
+                return held - input_tokens
+        room = spending.compute_max_output(input_tokens)
+        output = min((limit for limit in (room, max_output_tokens) if limit is not None), default=None)
         if output:
-            self._holds.append(self._spending.hold(input_tokens, output) or NO_HOLDS)
+            self._holds.append(spending.hold(input_tokens, output) or NO_HOLDS)
         return output
-
-
-class TurnTeller(Teller, Protocol):
-    """Recorder of the events of a turn."""
-
-    def tell_refusals(self) -> None:
-        """Record the budgets that refused since the last call."""
-        ...

@@ -5,13 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from .._internal.json_reader import JsonReader
 from ..errors import UsageError, quote_value, suggest_names
 from .record import RunRecord
 from .unfinished import build_partial_record, read_unstored_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ..message import Message
     from ..store import Entry, Holder, Session, Store
@@ -101,7 +100,9 @@ class Archive:
     def _build_data(self, entry: Entry) -> dict[str, Any]:
         full_entry = self.store.runs.get(entry.run_id) or entry
         if full_entry.finish is not None and full_entry.finish.record is not None:
-            return self._add_events(full_entry.finish.record)
+            from ..runtime.stored_record import join_stored_record
+
+            return join_stored_record(self.store, full_entry.finish.record)
         status = self.describe_status(entry)
         return {
             **build_partial_record(self.store.runs.events(entry.run_id), self.read_messages(entry)),
@@ -113,14 +114,6 @@ class Archive:
             "word": status,
             "explanation": self._explain_status(entry, status),
         }
-
-    def _add_events(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the events, which the store keeps separately, to a record."""
-        reader = JsonReader(record)
-        events = self.store.runs.events(reader.text("run_id"))
-        children = [self._add_events(child.raw) for child in reader.nested_list("children")]
-        event_fields = {"events": events, "events_dropped": 0} if events else {}
-        return {**record, "children": children, **event_fields}
 
     def _explain_status(self, entry: Entry, status: str) -> str:
         updated_at = f"{format_time(entry.updated_at)} UTC"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..recorder import Recorder
     from ..result import Result
     from ..runtime.history import RunHistory
-    from ..store import Row
+    from ..store import Row, Transcript
 
 _VOLATILE_FIELDS = frozenset(
     {
@@ -70,6 +70,8 @@ class RecordedRun:
     events: Sequence[Mapping[str, Any]]
     stop: str | None
     """Stop reason. None means not ended."""
+    transcript: Transcript
+    """Transcripts of the store, which have the earlier messages of its session."""
 
     @property
     def purposes(self) -> list[str]:
@@ -88,7 +90,7 @@ def replay_run(agent: Agent, recorded: RecordedRun, *, lenient: bool = False) ->
     from ..recorder import Recorder
     from ..runtime.history import parse_journal
 
-    history, plan = parse_journal(recorded.rows), _build_plan(agent, recorded.rows)
+    history, plan = parse_journal(recorded.rows), _build_plan(agent, recorded)
     recorder = Recorder(plan.header, (), _MAX_EVENTS)
     player = LoopPlayer(plan, recorder)
     comparison = _Comparison(recorder, history, recorded.purposes if lenient else None)
@@ -202,7 +204,7 @@ def is_answer_to(effect: Effect[Any], value: Any) -> bool:
             return value is None
 
 
-def _build_plan(agent: Agent, rows: Sequence[Row]) -> Plan:
+def _build_plan(agent: Agent, recorded: RecordedRun) -> Plan:
     """Build the run's recorded plan with the agent's current rules, limits and tools."""
     from ..runtime.history import restore_plan
 
@@ -212,7 +214,7 @@ def _build_plan(agent: Agent, rows: Sequence[Row]) -> Plan:
     model = plan.spec.model
     others = {name: OfflineModel(other) for name, other in model.others.items()}
     spec = replace(plan.spec, model=replace(model, main=OfflineModel(model.main), others=others))
-    restored = restore_plan(plan, rows[0].data)
+    restored = restore_plan(plan, recorded.rows[0].data, recorded.transcript)
     return replace(restored, spec=spec, has_transcript=True, stored_count=len(restored.messages))
 
 

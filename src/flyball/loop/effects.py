@@ -11,13 +11,13 @@ Wait     time to pass                              None
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
+from .._internal.jsonable import to_json_text
 from ..budget.run_budget import Refusal
 from ..message import Message
 from ..outcome import Outcome
@@ -175,6 +175,13 @@ class Late:
 
 
 @dataclass(frozen=True, slots=True)
+class Hung:
+    """A model or an approver ignores its cancellation and was left behind, or has ended after all (-1)."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stalled:
     """The run made no progress for `seconds`. The current effect is interrupted, and the model reports."""
 
@@ -188,7 +195,7 @@ class StoreFailed:
     error: Mapping[str, Any]
 
 
-Signal = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Stalled | StoreFailed
+Signal = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Hung | Stalled | StoreFailed
 """Input that reaches a running loop with an answer."""
 
 
@@ -232,5 +239,5 @@ class Fingerprint:
         kind, *data = description
         if kind == "Act":
             data = [(call.id, call.name, call.arguments) for call in data]
-        text = json.dumps([kind, None if kind == "Wait" else data], sort_keys=True, default=str)
+        text = to_json_text([kind, None if kind == "Wait" else data], sort_keys=True)
         return zlib.crc32(text.encode("utf-8", "replace"), self.value)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
+from .._internal.jsonable import copy_arguments
 from ..outcome import Outcome, Success
 from ..progress import Done, Evidence
 from ..tool_rules import ToolRuleTracker
@@ -25,7 +25,7 @@ class EvidenceTracker:
         """Note a call that is about to be made. Return why a tool rule denies it, or None."""
         why = None if self._tracker is None else self._tracker.claim(tool, values)
         if why is None:
-            self._arguments[call_id] = _snapshot_arguments(values)
+            self._arguments[call_id] = copy_arguments(values)
         return why
 
     def withdraw(self, denied: Outcome) -> None:
@@ -45,13 +45,3 @@ class EvidenceTracker:
                 self._tracker.note(done)
         elif self._tracker is not None:
             self._tracker.release(outcome.tool)
-
-
-def _snapshot_arguments(values: dict[str, Any]) -> dict[str, Any]:
-    """Copy the arguments: a tool may change a list or a table that it receives."""
-    if all(value is None or isinstance(value, str | int | float) for value in values.values()):
-        return values
-    try:
-        return copy.deepcopy(values)
-    except Exception:  # a value that cannot be copied is shared
-        return values

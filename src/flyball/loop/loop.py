@@ -18,7 +18,7 @@ from .completion import check_required_tools, describe_completion
 from .effects import Flow
 from .ending import ContinueReason, End
 from .grace import take_grace_turn
-from .orders import call_hooks, emit_refusals
+from .orders import call_hooks, emit_count_changes, emit_refusals
 from .plan import Plan
 from .reflection import reflect
 from .state import RunState
@@ -141,6 +141,8 @@ def _build_result(run: RunState, end: End) -> Result:
     try:
         emit_refusals(run)
         call_hooks(run, Point.RUN_ENDED, end.stop)
+        if budget.has_count_changes:
+            emit_count_changes(run)
     finally:  # Ctrl-C may come inside a hook
         if run.spec.children.specs:
             run.admission.close()

@@ -97,20 +97,21 @@ def send_request(
     )
     run.request_deadline = deadline
     effect = Ask(request, deadline)
+    answer: Reply | ModelFailure = _CLOSED_FAILURE
     try:
         answer = run.receive(effect, (yield effect))
-    except BaseException:  # the loop is closed while it waits, so the usage is unknown
+        usage, is_estimate = None if isinstance(answer, ModelFailure) else answer.usage, False
+        if usage is None:
+            amounts = _settle_unreported(run, request, tokens, holds, answer)
+            is_estimate = amounts is not NO_HOLDS
+        else:
+            amounts = run.spending.settle(holds, usage)
+    except BaseException:  # the loop is closed while it waits, or a price raises: the usage is unknown
+        _emit_reply(run, purpose, answer, True)
         run.spending.settle_estimate(holds, tokens)
-        _emit_reply(run, purpose, _CLOSED_FAILURE, True)
         raise
-    usage, is_estimate = None if isinstance(answer, ModelFailure) else answer.usage, False
-    if usage is None:
-        amounts = _settle_unreported(run, request, tokens, holds, answer)
-        is_estimate = amounts is not NO_HOLDS
-    else:
-        amounts = run.spending.settle(holds, usage)
-        if usage.input and purpose is _TURN:
-            messages.input_tokens = usage.input
+    if usage is not None and usage.input and purpose is _TURN:
+        messages.input_tokens = usage.input
     if request.notices and isinstance(answer, Reply):
         run.hooks.mark_delivered()
     _emit_reply(run, purpose, answer, is_estimate)

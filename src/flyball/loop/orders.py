@@ -6,6 +6,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from .. import event
+from ..budget.remedy import describe_refusal_remedy
 from ..errors import describe_error
 from ..progress import AskPerson, Emit, Fault, Halt, Point, Veto
 from ..rules.orders import Notices, apply_order
@@ -46,8 +47,15 @@ def emit_refusals(run: RunState) -> None:
     while hooks.refusals_reported < len(refusals):
         refusal = refusals[hooks.refusals_reported]
         hooks.refusals_reported += 1
-        run.recorder.emit(event.BudgetRefused, refusal.budget, refusal.flag)
+        remedy = describe_refusal_remedy(refusal, budget)
+        run.recorder.emit(event.BudgetRefused, refusal.budget, refusal.flag, remedy)
         call_hooks(run, Point.BUDGET_REFUSED, refusal.budget)
+
+
+def emit_count_changes(run: RunState) -> None:
+    """Record the counts that hooks or the caller have set."""
+    for key, change in run.budget.take_count_changes():
+        run.recorder.emit(event.CountSet, key, change.difference, change.used)
 
 
 class RunTarget:

@@ -19,7 +19,7 @@ from ..rules.thresholds import StartCache
 from ..steadiness import Duplicates
 from .active_model import ActiveModel
 from .clock import LoopClock
-from .effects import Answer, Append, Effect, Extend, Flow, Grant, Late, Signal
+from .effects import Answer, Append, Effect, Extend, Flow, Grant, Hung, Late, Signal
 from .evidence import EvidenceTracker
 from .hooks import Hooks
 from .messages import MessageLog
@@ -122,6 +122,8 @@ class RunState:
                 self.hung -= own
                 self.repetition.forget_reads()
                 self.recorder.emit(event.LateResultDropped, call_id, tool)
+            case Hung(count):
+                self.hung += count
             case _:
                 self.signals.receive(signal)
 

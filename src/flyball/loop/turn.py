@@ -15,7 +15,7 @@ from .completion import check_early_completion, handle_final_reply
 from .effects import Flow
 from .ending import ContinueReason, End
 from .model_request import ask_model
-from .orders import call_hooks
+from .orders import call_hooks, emit_count_changes
 from .state import RunState
 from .stopping import check_end, is_over, refuse_budget
 from .tool_calls import cancel_open_calls, deny_calls, deny_incomplete, make_calls
@@ -24,6 +24,7 @@ from .tool_calls import cancel_open_calls, deny_calls, deny_incomplete, make_cal
 _STARTED, _ENDED = Point.TURN_STARTED, Point.TURN_ENDED
 _CALLS, _INCOMPLETE = Finish.CALLS, (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT)
 _TOOLS_RAN = ContinueReason.TOOLS_RAN
+_WEAKER_THAN_BUDGET = (Stop.HALTED, Stop.STALLED)
 
 
 def take_turn(run: RunState) -> Flow[ContinueReason | End]:
@@ -35,6 +36,8 @@ def take_turn(run: RunState) -> Flow[ContinueReason | End]:
     requests = progress.requests
     try:
         call_hooks(run, _STARTED)
+        if run.budget.has_count_changes:
+            emit_count_changes(run)
         if hooks.questions:
             yield from ask_to_continue(run)
         if signals.has_stop or run.approvals.questions:  # a hook or a person may have halted it before the request
@@ -124,7 +127,7 @@ def _finish_calls(run: RunState, outcomes: Sequence[Outcome]) -> ContinueReason 
             ran = True
             break
     end = check_end(run) if run.signals.has_stop else None
-    if not ran and (end is None or end.stop is Stop.HALTED):
+    if not ran and (end is None or end.stop in _WEAKER_THAN_BUDGET):
         end = _check_calls_exhausted(run, outcomes) or end
     if end is None and run.repetition.stalled:
         end = duplicates.check_stalled(run)

@@ -14,15 +14,17 @@ KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 """Environment variable of each provider's key."""
 
 
-def named(reference: str, where: str = "model") -> Model:
+def named(reference: str, where: str = "model", *, sends_url_key: bool = True) -> Model:
     """Return the model that a reference names.
+
+    Without `sends_url_key`, FLYBALL_API_KEY is not sent to a URL.
 
     >>> named("http://127.0.0.1:8080/v1#qwen3").name
     'qwen3'
     """
     scheme, _, rest = reference.partition(":")
     if scheme in ("http", "https"):
-        return _model_from_url(reference, where)
+        return _model_from_url(reference, where, sends_url_key)
     if rest and scheme == "openai":
         from .openai import OpenAIModel
 
@@ -44,10 +46,10 @@ def named(reference: str, where: str = "model") -> Model:
     raise ConfigError(where, redact_url(reference), f"{_EXPECTED_FORMS}{hint}")
 
 
-def _model_from_url(reference: str, where: str) -> Model:
+def _model_from_url(reference: str, where: str, sends_key: bool) -> Model:
     from .openai import OpenAIModel
 
     url, _, name = reference.partition("#")
     if not name:
         raise ConfigError(where, redact_url(url), f"the name of the model after a #, as in {redact_url(url)}#NAME")
-    return OpenAIModel(name, url=url)
+    return OpenAIModel(name, url=url, sends_environment_key=sends_key)

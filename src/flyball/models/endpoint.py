@@ -45,7 +45,8 @@ class Endpoint:
         self.request_url = f"{self.url}{spec.path}"
         self.host = spec.name if self.is_official else urlsplit(self.url).netloc
         self.provider = options.get("provider") or self.host
-        self._key = Key(options.get("key"), FALLBACK_KEY_VARIABLE if has_url else spec.key_variable)
+        variable = FALLBACK_KEY_VARIABLE if has_url else spec.key_variable
+        self._key = Key(options.get("key"), variable if options.get("sends_environment_key", True) else None)
         self._headers = _validate_headers(options.get("headers", {}))
 
     @property
@@ -84,7 +85,7 @@ class Endpoint:
     def describe_key_source(self) -> str:
         """Return a hint about a rejected key's origin."""
         variable = self._key.variable
-        return f" (the key comes from key= or {variable})"
+        return f" (the key comes from key= or {variable})" if variable else " (no key from the environment was sent)"
 
     def secrets(self) -> tuple[str, ...]:
         """Return the key and the user's header values, which may be keys."""

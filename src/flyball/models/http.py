@@ -54,6 +54,11 @@ class HttpModel(ABC):
         self.max_output_tokens = options.get("max_output_tokens", self._endpoint.max_output_tokens)
         self.context_tokens = options.get("context_tokens")
 
+    @property
+    def address(self) -> str:
+        """Base URL of the API that is asked."""
+        return self._endpoint.url
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} at {self._endpoint.url}>"
 

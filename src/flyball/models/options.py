@@ -41,6 +41,8 @@ class HttpOptions(TypedDict, total=False):
 
     key: str | None
     """Key. Default: read from the environment at the time of use."""
+    sends_environment_key: bool
+    """Whether a key from the environment is sent. Default True."""
     url: str
     """Base URL, as the provider's own client wants it: OpenAI's with the version (`/v1`), Anthropic's without."""
     provider: str

@@ -24,9 +24,12 @@ from ..progress import (
 )
 from ..unit import Unit
 from .reader import RuleTable
-from .template import Template
+from .template import Template, TemplateTree
 from .view import Table, View, describe_type
 from .vocabulary import BUDGETS
+
+DEFAULT_CATEGORY = "info"
+_DEFAULT_LOG_MESSAGE = "Rule triggered"
 
 
 class Action:
@@ -67,7 +70,7 @@ class NotifySelf(Action):
     type = "notify_self"
     keys = ("message", "category", "priority", "deliver_at")
     message: Template
-    category: str = "notice"
+    category: str = DEFAULT_CATEGORY
     priority: Priority = Priority.NORMAL
     deliver_at: Deliver = Deliver.TURN_START
 
@@ -76,7 +79,7 @@ class NotifySelf(Action):
         """Parse the action from its table."""
         return cls(
             table.template("message"),
-            table.get("category").optional_text() or "notice",
+            table.get("category").optional_text() or DEFAULT_CATEGORY,
             table.get("priority", Priority.NORMAL).member(Priority) or Priority.NORMAL,
             table.get("deliver_at", Deliver.TURN_START).member(Deliver) or Deliver.TURN_START,
         )
@@ -99,7 +102,8 @@ class Log(Action):
     def read(cls, table: RuleTable) -> Self:
         """Parse the action from its table."""
         level = table.get("level", Level.INFO).member(Level) or Level.INFO
-        return cls(table.template("message"), level)
+        message = table.template("message") if "message" in table else Template(_DEFAULT_LOG_MESSAGE, table.vocabulary)
+        return cls(message, level)
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
         """Return a log event."""
@@ -113,7 +117,7 @@ class SetStateAction(Action):
     type = "set_state"
     keys = ("key", "value", "increment")
     key: str
-    value: Template | None = None
+    value: TemplateTree | None = None
     increment: int | float | None = None
 
     @classmethod
@@ -128,7 +132,7 @@ class SetStateAction(Action):
         increment: Any = entry.value
         if increment is not None and (isinstance(increment, bool) or not isinstance(increment, int | float)):
             entry.add_error("a number")
-        return cls(key, table.template_or_constant("value"), increment)
+        return cls(key, table.tree("value"), increment)
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
         """Return the new value.
@@ -136,7 +140,7 @@ class SetStateAction(Action):
         A template that is one expression keeps its type.
         """
         if self.value is not None:
-            return [SetState(self.key, self.value.render_value(view), rule)]
+            return [SetState(self.key, self.value.render(view), rule)]
         state = view.get("context.state")
         current = state[self.key] if isinstance(state, Table) and self.key in state else 0
         if not isinstance(current, int | float):
@@ -149,23 +153,24 @@ class EmitEvent(Action):
     """Action that emits a custom event for `on_event` rules."""
 
     type = "emit_event"
-    keys = ("name", "data")
+    keys = ("name", "event_type", "data", "payload")
     name: str
-    data: tuple[tuple[str, Template], ...] = ()
+    data: tuple[tuple[str, TemplateTree], ...] = ()
 
     @classmethod
     def read(cls, table: RuleTable) -> Self:
         """Parse the action from its table."""
-        name = table.get("name").text()
+        named = table.get(table.pick_key("name", "event_type"))
+        name = named.text()
         if name.startswith("log."):
-            table.get("name").add_error('another name, because log.* is reserved for type = "log"')
-        data = RuleTable(table.get("data"), "a table", table.vocabulary)
-        templates = [(key, data.template_or_constant(key)) for key in data.entries]
-        return cls(name, tuple((key, template) for key, template in templates if template is not None))
+            named.add_error('another name, because log.* is reserved for type = "log"')
+        data = RuleTable(table.get(table.pick_key("data", "payload")), "a table", table.vocabulary)
+        trees = [(key, data.tree(key)) for key in data.entries]
+        return cls(name, tuple((key, tree) for key, tree in trees if tree is not None))
 
     def build_orders(self, view: View, rule: str) -> list[Order]:
         """Return the event with its rendered data."""
-        return [Emit(self.name, {key: template.render_value(view) for key, template in self.data}, rule)]
+        return [Emit(self.name, {key: tree.render(view) for key, tree in self.data}, rule)]
 
 
 @dataclass(frozen=True, slots=True)

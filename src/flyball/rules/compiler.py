@@ -6,6 +6,7 @@ in `_CONVERTERS`. The new tree has no attributes, and no names but those of know
     context.turn.count      view["context.turn.count"]               a look-up in a frozen view
     budget("x").ratio       "."(budget(view, "x"), "ratio")           the same, when the name is known only at run time
     a.tools[0]              "[]"(view["a.tools"], 0)
+    a.state.get("x", 0)     ".get"(view["a.state"], "x", 0)           get, has and keys of a table, no other method
     a.x + 1                 "+"(view["a.x"], 1)                       a bounded operation, named by its sign
     len(a.tools)            len(view["a.tools"])                      a built-in function of expressions
     tool_failed("x")        tool_failed(view, "x")                    a helper of the vocabulary
@@ -24,7 +25,7 @@ from typing import Any
 
 from .._internal.syntax import parse_python
 from ..errors import ConfigError, ConfigErrors
-from .operations import FUNCTIONS
+from .operations import FUNCTIONS, METHODS
 from .view import MAX_INT, View
 from .vocabulary import CONSTANTS, Helper, Vocabulary, suggest_or_list_names
 
@@ -61,6 +62,10 @@ class Source:
             expected = f"an expression of at most {MAX_PARTS} parts, nested at most {MAX_LEVELS} levels deep"
             raise self.build_error(0, self.text.strip(), expected)
         return tree
+
+    def dump(self) -> str:
+        """Return the parsed tree as text, equal for expressions that differ only in their layout."""
+        return ast.dump(self.parse())
 
     def _parse_text(self) -> ast.expr:
         try:
@@ -240,6 +245,8 @@ class Compiler:
     def convert_call(self, node: ast.Call) -> ast.expr:
         """Convert a call of a built-in function or of a helper."""
         functions = [*FUNCTIONS, *self.vocabulary.helpers]
+        if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
+            return self.convert_method(node, node.func)
         if not isinstance(node.func, ast.Name):
             return self.add_error(node, f"a call of {', '.join(functions)}")
         name = node.func.id
@@ -252,6 +259,19 @@ class Compiler:
             return build_call(name, *arguments)
         self.check_choice(helper, node.args)
         return build_call(name, ast.Name(_VIEW_NAME, ast.Load()), *arguments)
+
+    def convert_method(self, node: ast.Call, method: ast.Attribute) -> ast.expr:
+        """Convert `table.get(key, default)`, `table.has(key)` or `table.keys()`."""
+        path = self.find_path(method.value)
+        path = self.vocabulary.count_tables.get(path, path) if path else None
+        if path is None:
+            owner = self.convert(method.value)
+        else:
+            correction = self.vocabulary.suggest_correction((*path, method.attr))
+            owner = self.add_error(method, correction) if correction else self.build_lookup(path, method.value)
+            owner = ast.copy_location(owner, method.value)
+        arguments = self.convert_arguments(node, *METHODS[method.attr])
+        return build_call(f".{method.attr}", owner, *arguments)
 
     def convert_arguments(self, node: ast.Call, min_count: int, max_count: int) -> list[ast.expr]:
         """Convert positional arguments, and check their number."""

@@ -21,9 +21,20 @@ MAX_BYTES = 200_000
 _TABLE_NAMES = ("rule", "condition", "action", "params", "test")
 _RULE_KEYS = (
     "id", "trigger", "name", "description", "version", "priority", "enabled", "core", "fire", "cooldown_turns", "event",
+    "plugin_id",
 )  # fmt: skip
-_KEBAB = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_SCRIPT_HELP = """an expression, because scripts are not run; for more than an expression can say, write a hook:
+    from flyball.progress import Notice, Point
+
+    def check(point, progress, about=None):
+        if point is Point.TURN_STARTED and progress.turn > 7:
+            return [Notice("Finish soon.")]
+        return []
+
+    Agent(..., hooks=[check])"""
 
 Overrides = Callable[[str, str], object]
 """Returns the setting for a parameter, by rule id and parameter name. None means not set."""
@@ -73,7 +84,7 @@ class RuleFile:
         condition = self._read_condition()
         action = self._read_action(trigger)
         tests = self._read_tests()
-        fields = self._read_header(head, trigger)
+        fields = self._read_header(head, id_, trigger)
         if self._document.errors:
             raise ConfigErrors(tuple(self._document.errors))
         return Rule(
@@ -96,14 +107,15 @@ class RuleFile:
             value.add_error("lowercase letters, digits and single hyphens, such as my-rule")
         return id_
 
-    def _read_header(self, head: RuleTable, trigger: Trigger | None) -> dict[str, Any]:
+    def _read_header(self, head: RuleTable, id_: str, trigger: Trigger | None) -> dict[str, Any]:
         event = head.get("event").optional_text()
         if event is not None and trigger is not Trigger.EVENT:
             head.get("event").add_error(f'no such key, or trigger = "{Trigger.EVENT.value}"')
+        head.get("plugin_id").optional_text()  # files for Vlt-Bridge may have it; state belongs to the run here
         return {
-            "name": head.get("name").optional_text() or "",
+            "name": head.get("name").optional_text() or id_,
             "description": head.get("description").optional_text() or "",
-            "version": head.get("version").optional_text() or "",
+            "version": head.get("version").optional_text() or "1.0.0",
             "priority": head.get("priority", 100).integer(min_value=1, max_value=1_000),
             "enabled": head.get("enabled", True).flag(),
             "core": head.get("core", False).flag(),
@@ -138,6 +150,9 @@ class RuleFile:
 
     def _read_condition(self) -> Condition | None:
         table = self._read_table("condition")
+        if "script" in table:
+            table.get("script").add_error(_SCRIPT_HELP)
+            return None
         table.check_keys(("expression",))
         text = table.get("expression").text() if "condition" in self._root else ""
         return table.compile("expression", lambda where: Condition(text, self._vocabulary, where)) if text else None

@@ -82,6 +82,65 @@ def _percent(value: Any, digits: Any = 0) -> str:
     return f"{_check_number(value):.{_check_digits(digits, 0)}%}"
 
 
+def _filter_int(value: Any, default: Any = 0) -> Any:
+    """Convert a number, or a text that is one, as Jinja does; anything else is the default.
+
+    >>> _filter_int(85.7), _filter_int("3.9"), _filter_int("many"), _filter_int(None, -1)
+    (85, 3, 0, -1)
+    """
+    if type(value) in _CONTAINER_TYPES:
+        raise TypeError(f"{describe_type(value)} is not a number")
+    try:
+        number = float(_check_numeric_text(value)) if type(value) is str and not value.isdecimal() else value
+        return _int(number)
+    except (TypeError, ValueError, OverflowError):
+        return default
+
+
+def _filter_length(value: Any) -> int:
+    if type(value) is not str and type(value) not in _CONTAINER_TYPES:
+        raise TypeError(f"{describe_type(value)} has no length")
+    return len(value)
+
+
+def _filter_upper(value: Any) -> str:
+    return _bound_text(_check_text(value).upper())
+
+
+def _filter_lower(value: Any) -> str:
+    return _bound_text(_check_text(value).lower())
+
+
+def _check_text(value: Any) -> str:
+    if type(value) is str:
+        return value
+    raise TypeError(f"{describe_type(value)} is not a string")
+
+
+def _bound_text(text: str) -> str:
+    if len(text) > MAX_ITEMS:  # some letters have an upper case of three letters
+        raise RuleError(f"a string of more than {MAX_ITEMS:,} characters")
+    return text
+
+
+def _get(table: Any, key: Any, default: Any = None) -> Any:
+    return table[key] if _has(table, key) else default
+
+
+def _has(table: Any, key: Any) -> bool:
+    return key in _check_table(table)
+
+
+def _keys(table: Any) -> list[str]:
+    return list(_check_table(table))
+
+
+def _check_table(value: Any) -> Table:
+    if type(value) is Table:
+        return value
+    raise TypeError(f"{describe_type(value)} has no keys")
+
+
 def _check_digits(value: Any, min_digits: int) -> int:
     if type(value) is int and min_digits <= value <= _MAX_DIGITS:
         return value
@@ -159,6 +218,8 @@ FUNCTIONS: Mapping[str, Function] = {
     "sum": Function(_sum),
 }
 _PYTHON: Any = operator
+METHODS: Mapping[str, tuple[int, int]] = {"get": (1, 2), "has": (1, 1), "keys": (0, 0)}
+"""Methods of tables, with their minimum and maximum number of arguments."""
 SIGNS: Mapping[str, Callable[..., object]] = {
     "+": _add,
     "-": _subtract,
@@ -170,7 +231,14 @@ SIGNS: Mapping[str, Callable[..., object]] = {
     "[]": _PYTHON.getitem,
     "[:]": _slice,
     "|default": _default,
+    "|int": _filter_int,
+    "|length": _filter_length,
+    "|lower": _filter_lower,
     "|percent": _percent,
     "|round": _round,
+    "|upper": _filter_upper,
+    ".get": _get,
+    ".has": _has,
+    ".keys": _keys,
 }
 """Operations by the names that compiled code uses for them."""

@@ -7,7 +7,8 @@ from typing import Any
 
 from .._internal.table import TableValue, check_keys
 from ..errors import ConfigError, ConfigErrors, SettingError
-from .template import Template
+from .template import Template, TemplateTree
+from .view import MAX_DEPTH
 from .vocabulary import Vocabulary
 
 
@@ -30,6 +31,12 @@ class RuleTable:
         """Return the value of a key, or a default."""
         return self.entries.get(key) or self.source.child(key, default)
 
+    def pick_key(self, key: str, alias: str) -> str:
+        """Return the one of two keys for the same value that is present. Adds an error if both are."""
+        if key in self and alias in self:
+            self.get(alias).add_error(f"no such key, because {key} is given")
+        return alias if alias in self and key not in self else key
+
     def check_keys(self, known: Iterable[str]) -> None:
         """Add an error for each unknown key."""
         check_keys(self.entries, known)
@@ -39,24 +46,38 @@ class RuleTable:
         text = self.get(key).text()
         return self.compile(key, lambda where: Template(text, self.vocabulary, where)) if text else None
 
-    def template_or_constant(self, key: str) -> Template | None:
-        """Compile a value that may be a template. None if it is missing.
+    def tree(self, key: str) -> TemplateTree | None:
+        """Compile a value whose texts may be templates. None if it is missing or wrong.
 
-        Numbers and bools become constants.
+        Numbers and bools become constants. A table or a list may contain further values.
         """
         entry = self.get(key)
+        return None if entry.value is None else self._compile_tree(entry, 0)
+
+    def _compile_tree(self, entry: TableValue, level: int) -> TemplateTree | None:
         value = entry.value
-        if value is None:
+        if level > MAX_DEPTH:
+            entry.add_error(f"at most {MAX_DEPTH} levels")
             return None
+        if isinstance(value, dict):
+            tables = {name: self._compile_tree(inner, level + 1) for name, inner in entry.table("a table").items()}
+            return TemplateTree({name: tree for name, tree in tables.items() if tree is not None})
+        if isinstance(value, list):
+            trees = [self._compile_tree(inner, level + 1) for inner in entry.items("values")]
+            return TemplateTree([tree for tree in trees if tree is not None])
         if not isinstance(value, bool | int | float | str):
-            entry.add_error("a string, a number, true or false")
+            entry.add_error("a string, a number, true, false, or a table or list of these")
             return None
         text = value if isinstance(value, str) else f"{{{{ {value!r} }}}}"
-        return self.compile(key, lambda where: Template(text, self.vocabulary, where))
+        template = self._compile_at(entry.key_path, lambda where: Template(text, self.vocabulary, where))
+        return None if template is None else TemplateTree(template)
 
     def compile(self, key: str, make: Callable[[str], Any]) -> Any:
         """Compile a condition or template. None if it is wrong."""
-        document, key_path = self.source.document, (*self.source.key_path, key)
+        return self._compile_at((*self.source.key_path, key), make)
+
+    def _compile_at(self, key_path: tuple[Any, ...], make: Callable[[str], Any]) -> Any:
+        document = self.source.document
         try:
             return make(document.describe(key_path))
         except ConfigErrors as group:

@@ -68,7 +68,7 @@ class Rule:
     """None means always true."""
     name: str = ""
     description: str = ""
-    version: str = ""
+    version: str = "1.0.0"
     priority: int = 100
     enabled: bool = True
     core: bool = False
@@ -90,6 +90,12 @@ class Rule:
         if named:
             named["params"] = Table(self.params, "params")
         object.__setattr__(self, "named_params", named)
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        """Everything that decides what the rule does. Names, descriptions and layout do not count."""
+        condition = None if self.condition is None else self.condition.source.dump()
+        return self.trigger, condition, self.action, self.fire, self.cooldown_turns, self.event, dict(self.params)
 
     @property
     def sort_key(self) -> tuple[int, str, str]:

@@ -139,13 +139,17 @@ def _elapsed_seconds(progress: Progress) -> float:
     return max(0.0, envelope.seconds + envelope.postponed_s - envelope.reserve_s - envelope.remaining_s())
 
 
-def _token_usage(context: RuleContext) -> int:
-    return context.progress.envelope.budgets["tokens"].used
-
-
 def _context_usage(context: RuleContext) -> float:
     max_tokens = context.progress.envelope.context_tokens
     return context.progress.input_tokens / max_tokens if max_tokens else 0.0
+
+
+def _count_calls(context: RuleContext) -> int:
+    return len(context.progress.results)
+
+
+def _count_all_failures(context: RuleContext) -> int:
+    return len(_list_failures(context.progress))
 
 
 def _tool_name(context: RuleContext) -> object:
@@ -166,12 +170,15 @@ _FIELD_READERS: dict[str, Callable[[RuleContext], object]] = {
     "context.turn.number": lambda context: context.progress.number,
     "context.turn.iteration_count": lambda context: context.progress.envelope.budgets["turns"].used,
     "context.turn.max_iterations": lambda context: context.progress.envelope.budgets["turns"].ceiling,
-    "context.turn.token_usage": _token_usage,
+    "context.turn.token_usage": _Budget("tokens").ratio,
+    "context.turn.tokens": _Budget("tokens").used,
     "context.turn.context_usage": _context_usage,
     "context.run.elapsed": lambda context: _elapsed_seconds(context.progress),
     "context.run.remaining": lambda context: context.progress.envelope.remaining_s(),
-    "context.history.total_tool_calls": lambda context: len(context.progress.results),
-    "context.history.total_failures": lambda context: sum(_count_failures(context.progress).values()),
+    "context.history.total_tool_calls": _count_calls,
+    "context.history.tool_count": _count_calls,
+    "context.history.total_failures": _count_all_failures,
+    "context.history.failure_count": _count_all_failures,
     "context.history.completed": lambda context: Table(context.progress.successes, "context.history.completed"),
     "context.history.failed": lambda context: Table(_count_failures(context.progress), "context.history.failed"),
     "context.result.tool_name": _tool_name,
@@ -191,8 +198,8 @@ def _build_parts(context: RuleContext) -> dict[str, object]:
         "result": Lazy(lambda: _result(about)),
         "event": Lazy(lambda: _event(about)),
         "state": Lazy(lambda: _read_state(context)),
-        "user": Lazy(lambda: _read_mapping(progress, "user")),
-        "project": Lazy(lambda: _read_mapping(progress, "project")),
+        "user": Lazy(lambda: _read_identity(progress, "user")),
+        "project": Lazy(lambda: _read_identity(progress, "project")),
         "turn": Lazy(lambda: _read_fields(context, "context.turn.")),
     }
     names = dict.fromkeys([*BUDGETS, *progress.envelope.budgets])
@@ -228,9 +235,14 @@ def _run(progress: Progress) -> dict[str, Any]:
     }
 
 
+def _list_failures(progress: Progress) -> list[Failure | Timeout]:
+    """Return the calls that failed or timed out. A denied or cancelled call is no failure."""
+    return [outcome for outcome in progress.results if isinstance(outcome, Failure | Timeout)]
+
+
 def _count_failures(progress: Progress) -> dict[str, int]:
-    """Count failures and timeouts by tool. A denied call was never made."""
-    return dict(Counter(outcome.tool for outcome in progress.results if isinstance(outcome, Failure | Timeout)))
+    """Count failures and timeouts by tool."""
+    return dict(Counter([outcome.tool for outcome in _list_failures(progress)]))
 
 
 def _history(progress: Progress) -> dict[str, Any]:
@@ -244,12 +256,14 @@ def _history(progress: Progress) -> dict[str, Any]:
         ),
         "tools": Lazy(lambda: [outcome.tool for outcome in results]),
         "failures": Lazy(
-            lambda: [{"tool": outcome.tool, "error": outcome.text} for outcome in results if not outcome.ok]
+            lambda: [{"tool": outcome.tool, "error": outcome.text} for outcome in _list_failures(progress)]
         ),
         "completed": dict(progress.successes),
         "failed": _count_failures(progress),
         "total_tool_calls": len(results),
-        "total_failures": sum(progress.failures.values()),
+        "tool_count": len(results),
+        "total_failures": len(_list_failures(progress)),
+        "failure_count": len(_list_failures(progress)),
     }
 
 
@@ -269,11 +283,11 @@ def _parse_arguments(call: Call) -> Any:
         return {}
 
 
-def _result(about: object) -> dict[str, Any]:
+def _result(about: object) -> dict[str, Any] | None:
     if isinstance(about, Call):
         return {"tool_name": about.name}
     if not isinstance(about, BaseOutcome):
-        return {}
+        return None
     return {
         "tool_name": about.tool,
         "success": about.ok,
@@ -285,11 +299,33 @@ def _result(about: object) -> dict[str, Any]:
 
 
 def _event(about: object) -> dict[str, Any]:
-    if isinstance(about, RuleEvent):
-        return {"name": about.name, "data": dict(about.data)}
-    return {"name": str(about), "data": {}} if isinstance(about, str) else {}
+    """Return the event of a moment. `type` and `payload` are other names of `name` and `data`."""
+    name, data = _describe_event(about)
+    named = {} if name is None else {"name": name, "type": name}
+    return {**named, "data": data, "payload": data}
 
 
-def _read_mapping(progress: Progress, name: str) -> dict[str, Any]:
+def _describe_event(about: object) -> tuple[str | None, dict[str, Any]]:
+    match about:
+        case RuleEvent():
+            return about.name, dict(about.data)
+        case str():
+            return str(about), {}
+        case Call():
+            return "tool.call.pending", _call(about)
+        case Success():
+            return "tool.call.success", {"tool_name": about.tool}
+        case Failure() | Timeout():
+            name = "tool.call.timeout" if isinstance(about, Timeout) else "tool.call.failure"
+            return name, {"tool_name": about.tool, "error": about.text, "error_message": about.text}
+        case _:
+            return None, {}
+
+
+def _read_identity(progress: Progress, name: str) -> dict[str, Any]:
+    """Return the user or the project of the metadata: a table, or a text that is its id."""
     value: Any = progress.metadata.get(name)
-    return to_jsonable(dict(value)) if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]
+    given: dict[str, Any] = {"id": value} if isinstance(value, str) else {}
+    if isinstance(value, Mapping):
+        given = to_jsonable(dict(value))  # pyright: ignore[reportUnknownArgumentType]
+    return {"id": "", "settings": {}, **given}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from ..errors import ConfigError, ConfigErrors, SettingError, suggest_names
+from ..errors import ConfigError, ConfigErrors, SettingError, TomlError, suggest_names
 from ..progress import Point
 from ..settings import Setting, Settings
 from .actions import AskPersonAction, UseModelAction
@@ -26,11 +26,12 @@ _SKIPPABLE_TRIGGERS = (Trigger.TURN_START, Trigger.TOOL_COMPLETE)
 class RuleSet:
     """The rules of an agent, shared by all its runs.
 
-    `problems` are the errors in their files.
+    `problems` are the errors in their files, and `warnings` are rules that a core rule replaces.
     """
 
     rules: tuple[Rule, ...] = ()
     problems: tuple[ConfigError, ...] = ()
+    warnings: tuple[ConfigError, ...] = ()
     can_ask_person: bool = field(init=False, repr=False, compare=False)
     """True if a rule asks a person, about calls or about the run."""
     _by_trigger: dict[Trigger, list[Rule]] = field(init=False, repr=False, compare=False)
@@ -82,18 +83,20 @@ class RuleSet:
     def with_core(self, settings: Settings | None = None) -> RuleSet:
         """Return these rules and the core rules.
 
-        On equal ids the core rule wins.
+        On equal ids the core rule wins. A warning says so, unless both mean the same.
         """
         core = RuleSet.core(settings)
-        ids = {rule.id: rule.source for rule in core.rules}
-        shadowing = [rule for rule in self.rules if ids.get(rule.id, rule.source) != rule.source]
-        problems = [
-            SettingError("rule.id", rule.source, rule.id, "an id that no core rule has; this rule is ignored")
-            for rule in shadowing
+        core_rules = {rule.id: rule for rule in core.rules}
+        warnings = [
+            SettingError("rule.id", rule.source, rule.id, "another id; the core rule of this id is used instead")
+            for rule in self.rules
+            if rule.id in core_rules and not _means_same(rule, core_rules[rule.id])
         ]
-        rules = [*core.rules, *[rule for rule in self.rules if rule.id not in ids]]
+        rules = [*core.rules, *[rule for rule in self.rules if rule.id not in core_rules]]
         return RuleSet(
-            tuple(sorted(rules, key=lambda rule: rule.sort_key)), (*self.problems, *core.problems, *problems)
+            tuple(sorted(rules, key=lambda rule: rule.sort_key)),
+            (*self.problems, *core.problems),
+            (*self.warnings, *core.warnings, *warnings),
         )
 
     def without(self, *ids: str) -> RuleSet:
@@ -144,15 +147,50 @@ def _plain_core() -> RuleSet:
     return RuleSet.load(_CORE_FOLDER)
 
 
+def _means_same(rule: Rule, core_rule: Rule) -> bool:
+    """Check whether a rule has the meaning of a core rule, or one of its other forms."""
+    if rule.source == core_rule.source or rule.meaning == core_rule.meaning:
+        return True
+    return any(rule.id == form.id and rule.meaning == form.meaning for form in _load_equivalents())
+
+
+@cache
+def _load_equivalents() -> RuleSet:
+    """Return other forms of core rules that count as the same."""
+    return RuleSet.load(_CORE_FOLDER / "equivalents")
+
+
+def list_files(paths: Iterable[str | Path]) -> list[Path]:
+    """Return the rule files at these paths: files, and the `*.toml` files of folders."""
+    return list(_iter_files(tuple(paths), []))
+
+
 def _iter_files(paths: Sequence[str | Path], problems: list[ConfigError]) -> Iterable[Path]:
     for path in map(Path, paths):
         if _is_folder(path):
             files = sorted(path.glob("*.toml"))
             if not files:
                 problems.append(ConfigError("rules", str(path), "a folder with *.toml files"))
-            yield from files
+            yield from (file for file in files if _is_inside(file, path, problems))
         else:
             yield path
+
+
+def _is_inside(file: Path, folder: Path, problems: list[ConfigError]) -> bool:
+    """Check that a file is no link out of its folder.
+
+    An error in a rule quotes its line, and the author of a folder must not choose files of others to be quoted.
+    """
+    if folder == _CORE_FOLDER:  # part of this package, which an installer may have linked
+        return True
+    try:
+        is_inside = file.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # a loop of links
+        is_inside = False
+    if not is_inside:
+        reason = "a link out of the folder of rules, which is not followed; copy the file, or name it as a rule itself"
+        problems.append(TomlError(str(file), reason=reason))
+    return is_inside
 
 
 def _load_rule(path: Path, settings: Settings, problems: list[ConfigError]) -> Rule | None:

@@ -1,8 +1,8 @@
 """Templates: texts with `{{ expression }}` in them, compiled like conditions and limited in length.
 
-Filters may follow an expression: `| round` or `| round(2)`, `| percent` or `| percent(1)`, and `| default(other)` for a
-value that is none or an error. They bind like Python's `|`: `a / b | percent` needs no brackets, but
-`(a > b) | default(false)` does. To write braces, use `{{ "{{" }}`.
+Filters may follow an expression: `| round` or `| round(2)`, `| percent` or `| percent(1)`, `| int`, `| length`,
+`| upper`, `| lower`, and `| default(other)` for a value that is none or an error. They bind like Python's `|`:
+`a / b | percent` needs no brackets, but `(a > b) | default(false)` does. To write braces, use `{{ "{{" }}`.
 
 >>> from .view import View
 >>> vocabulary = Vocabulary({"used", "limit", "cost"})
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from .._internal import validation
 from ..errors import ConfigError, ConfigErrors, RuleError
@@ -30,9 +30,14 @@ from .vocabulary import Vocabulary, suggest_or_list_names
 MAX_TEMPLATE_CHARACTERS = 10_000
 """Maximum characters of a template, and of the rendered text."""
 
-_FILTERS = {"default": (1, 1), "percent": (0, 1), "round": (0, 1)}
+_FILTERS = {
+    "default": (1, 1), "int": (0, 1), "length": (0, 0), "lower": (0, 0), "percent": (0, 1), "round": (0, 1),
+    "upper": (0, 0),
+}  # fmt: skip
 """Filters with their minimum and maximum number of arguments."""
 _OPEN, _CLOSE = "{{", "}}"
+_OPEN_TAG = re.compile(r"\{\{|\{[%#]")
+"""Start of an expression, or of a Jinja tag or comment, which are not allowed."""
 _TOKEN = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\}\}|.""", re.DOTALL)
 
 
@@ -62,6 +67,17 @@ class Template:
         if errors:
             raise ConfigErrors(tuple(errors))
 
+    @property
+    def key(self) -> tuple[tuple[bool, str], ...]:
+        """Texts and parsed expressions, equal for templates that differ only in the layout of expressions."""
+        return tuple((True, part) if isinstance(part, str) else (False, part.source.dump()) for part in self._parts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Template) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
     def render(self, view: View) -> str:
         """Render the text.
 
@@ -88,12 +104,40 @@ class Template:
                 return self.render(view)
 
 
+class TemplateTree:
+    """A value with templates in it: a text, a number, or a table or list of these."""
+
+    __slots__ = ("_node",)
+
+    def __init__(self, node: Template | Mapping[str, TemplateTree] | Sequence[TemplateTree]) -> None:
+        self._node = node
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TemplateTree) and self._node == other._node
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def render(self, view: View) -> object:
+        """Render the value. A text that is one expression keeps the type of its value."""
+        match self._node:
+            case Template() as template:
+                return template.render_value(view)
+            case Mapping() as table:
+                return {key: tree.render(view) for key, tree in table.items()}
+            case items:
+                return [tree.render(view) for tree in items]
+
+
 def _split_parts(text: str, where: str) -> Iterator[str | Source]:
     position = 0
-    while (opened := text.find(_OPEN, position)) >= 0:
+    while (match := _OPEN_TAG.search(text, position)) is not None:
+        opened, start = match.span()
         if opened > position:
             yield text[position:opened]
-        start = opened + len(_OPEN)
+        if match[0] != _OPEN:
+            position = text.find("}", start) + 1 or len(text)
+            yield _TagSource(text, where, opened, position)
+            continue
         closed = _find_close(text, start)
         yield _UnclosedSource(text, where, opened) if closed is None else Source(text, where, start, closed)
         position = len(text) if closed is None else closed + len(_CLOSE)
@@ -108,6 +152,14 @@ def _find_close(text: str, start: int) -> int | None:
     """
     tokens = _TOKEN.finditer(text, start, start + MAX_CHARACTERS + len(_CLOSE))
     return next((token.start() for token in tokens if token[0] == _CLOSE), None)
+
+
+class _TagSource(Source):
+    """A statement or a comment of Jinja. Templates have neither."""
+
+    def parse(self) -> ast.expr:
+        choice = '{{ a if b else c }} for a choice, and {{ "{%" }} for the characters themselves'
+        raise self.build_error(0, self.text, f"{{{{ expression }}}}, because templates have no statements: {choice}")
 
 
 class _UnclosedSource(Source):

@@ -29,7 +29,12 @@ _MIRRORED = {ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Lt: ast.Gt, ast.LtE: ast.GtE,
 """Sign of a comparison whose sides are swapped."""
 _CHANGES_AT_NUMBER, _CHANGES_ABOVE_NUMBER = (ast.GtE, ast.Lt), (ast.Gt, ast.LtE)
 """Signs whose result changes when a growing field reaches the number, or when it passes the number."""
-_COUNTS = {"context.turn.iteration_count": ("turns", "used"), "context.turn.token_usage": ("tokens", "used")}
+_COUNTS = {
+    "context.turn.iteration_count": ("turns", "used"),
+    "context.turn.tokens": ("tokens", "used"),
+    "context.turn.token_usage": ("tokens", "ratio"),
+}
+"""Budgets and readings of fields with a shorter name."""
 _READINGS, _TIME_READINGS = frozenset({"used", "ratio", "remaining"}), frozenset({"ratio", "remaining"})
 
 

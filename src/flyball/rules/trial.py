@@ -31,9 +31,9 @@ class TrialFinding:
 
 def try_rule(rule: Rule, context: Mapping[str, Any]) -> TrialFinding:
     """Evaluate a rule in a context, as if it had never fired."""
-    view = View({"context": dict(context)})
+    view = View({"context": {"state": {}, **context}})
     view.update(rule.named_params)
-    event = view.get("context.event.name")
+    event = view.get("context.event.name", view.get("context.event.type"))
     if rule.event is not None and event is not None and event != rule.event:
         return TrialFinding(rule.id, False, f"it listens to the event {rule.event!r}, and the event is {event!r}")
     if rule.condition is not None:

@@ -58,6 +58,10 @@ class Vocabulary:
     """Allowed dotted names; `*` means any field. Anything is allowed below a final `*`, and below a name without listed
     fields."""
     helpers: Mapping[str, Helper] = field(default_factory=dict[str, Helper])
+    count_tables: Mapping[tuple[str, ...], tuple[str, ...]] = field(
+        default_factory=dict[tuple[str, ...], tuple[str, ...]]
+    )
+    """Tables that methods of a list use instead, by the dotted name of the list."""
     tree: Tree = field(init=False, repr=False, compare=False)
     namespace: dict[str, Any] = field(init=False, repr=False, compare=False)
     """Functions by name that compiled code can call. It can reach nothing else."""
@@ -103,13 +107,14 @@ BUDGETS = (
 """Budgets of every run. `turns` counts this run only, and `seconds` is its time for work."""
 READINGS = ("used", "ceiling", "remaining", "ratio")
 
+_COUNTS = ("total_tool_calls", "total_failures", "tool_count", "failure_count")
 _FIELDS = {
-    "turn": ("number", "iteration_count", "max_iterations", "token_usage", "context_usage"),
+    "turn": ("number", "iteration_count", "max_iterations", "tokens", "token_usage", "context_usage"),
     "run": ("id", "mode", "agent", "metadata.*", "elapsed", "remaining"),
-    "history": ("messages", "tools", "failures", "completed.*", "failed.*", "total_tool_calls", "total_failures"),
+    "history": ("messages", "tools", "failures", "completed.*", "failed.*", *_COUNTS),
     "call": ("tool_name", "arguments.*"),
     "result": ("tool_name", "success", "result.*", "error", "duration_ms", "characters"),
-    "event": ("name", "data.*"),
+    "event": ("name", "type", "data.*", "payload.*"),
     "state": ("*",),
     "user": ("*",),
     "project": ("*",),
@@ -118,10 +123,13 @@ _FIELDS = {
 FIELDS = tuple(f"context.{part}.{field}" for part, fields in _FIELDS.items() for field in fields)
 
 
+_COUNT_TABLES = {("context", "history", "failures"): ("context", "history", "failed")}
+
+
 def build_vocabulary(params: Collection[str] = ()) -> Vocabulary:
     """Return the vocabulary of one rule with these parameters."""
     param_fields = tuple(f"params.{name}" for name in params)
-    return Vocabulary({"context", *(["params"] if params else [])}, (*FIELDS, *param_fields), _HELPERS)
+    return Vocabulary({"context", *(["params"] if params else [])}, (*FIELDS, *param_fields), _HELPERS, _COUNT_TABLES)
 
 
 def _tool_completed(view: View, name: str) -> bool:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
+from time import monotonic
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 
+from .._internal.detach import run_detachable
 from .._internal.workers import (
     Worker,
     WorkerPool,
@@ -40,9 +43,11 @@ NO_PERSON = Person()
 class ApprovalCaller:
     """Asks the questions of one run, one at a time."""
 
-    __slots__ = ("_approver", "_is_async", "_seconds", "_verdicts", "_worker")
+    __slots__ = ("_approver", "_is_async", "_on_hung", "_seconds", "_verdicts", "_worker")
 
-    def __init__(self, person: Person) -> None:
+    def __init__(self, person: Person, on_hung: Callable[[], object] = lambda: None) -> None:
+        self._on_hung = on_hung
+        """Called when an async approver ignores its cancellation and is left behind."""
         self._approver: Any = person.approver
         self._is_async = is_async(person.approver)
         self._seconds = person.seconds
@@ -79,13 +84,17 @@ class ApprovalCaller:
         return Verdict(None)
 
     async def _ask_async(self, question: Question, seconds: float) -> Verdict:
-        with anyio.move_on_after(seconds):
-            return to_verdict(await self._approver(question))
-        return _build_timeout_verdict(seconds)
+        deadline = anyio.current_time() + seconds
+        said = await run_detachable(partial(self._call, question), seconds, self._on_hung)
+        # An approver that ignores its cancellation answers too late.
+        return said if said is not None and anyio.current_time() < deadline else _build_timeout_verdict(seconds)
+
+    async def _call(self, question: Question) -> Verdict:
+        return to_verdict(await self._approver(question))
 
     async def _ask_in_worker(self, question: Question, seconds: float) -> Verdict:
-        deadline = anyio.current_time() + seconds
-        worker = await wait_for_worker(_APPROVER_WORKERS, lambda: anyio.current_time() >= deadline)
+        deadline = monotonic() + seconds
+        worker = await wait_for_worker(_APPROVER_WORKERS, lambda: monotonic() >= deadline)
         if worker is None:
             return Verdict(
                 False, f"the approver was not called: no worker thread is free; {_APPROVER_WORKERS.hung} hang"
@@ -95,11 +104,13 @@ class ApprovalCaller:
 
         def work() -> None:
             try:
-                verdicts.append(to_verdict(context.run(self._approver, question)))
+                verdict = to_verdict(context.run(self._approver, question))
             except BaseException as error:
-                verdicts.append(_build_failed_verdict(error))
+                verdict = _build_failed_verdict(error)
+            # The event loop may notice the end late, so the time counts at which the approver answered.
+            verdicts.append(verdict if monotonic() < deadline else _build_timeout_verdict(seconds))
 
-        if not await run_and_wait(worker, work, seconds):
+        if not await run_and_wait(worker, work, deadline - monotonic()):
             self.interrupt()
             return _build_timeout_verdict(seconds)
         self._worker = None

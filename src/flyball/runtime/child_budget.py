@@ -11,7 +11,7 @@ from ..budget.deadline import Clock, Deadline
 from ..budget.run_budget import TurnBudget
 from ..errors import BudgetExceeded
 from ..event import ChildEnded, ChildStarted, Event, Header
-from ..loop.child_task import ChildSpec, ChildTask, Mode
+from ..loop.child_task import SHARED_BUDGETS, ChildSpec, ChildTask, Mode
 from ..loop.ending import End
 from ..loop.plan import Plan
 from ..loop.player import LoopPlayer
@@ -22,6 +22,9 @@ from ..unit import Unit
 
 HELD_BUDGETS = ("tokens", "usd")
 """Shared budgets that cap a run's own: it must not reserve more for a request than is left there."""
+
+CLAIMED_BUDGETS = (*SHARED_BUDGETS, "tool_calls")
+"""Budgets that runs claim from a shared budget. A pool needs all of them, so that claims also count above it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,7 +113,8 @@ class ChildBudgets:
         if task.pool is None:
             return self.shared_budget
         if self._pool is None or self._pool[0] is not task.pool:
-            self._pool = task.pool, TurnBudget.of(task.pool, until, prefix="shared_", parent=self.shared_budget)
+            ceilings = {**dict.fromkeys(CLAIMED_BUDGETS), **task.pool}
+            self._pool = task.pool, TurnBudget.of(ceilings, until, prefix="shared_", parent=self.shared_budget)
         return self._pool[1]
 
 

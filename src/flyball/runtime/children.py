@@ -130,7 +130,7 @@ class ChildRunner(ToolRunner):
         finally:
             self.interrupt(tool_calls)
 
-    def interrupt(self, tool_calls: Sequence[ToolCallRun], *, timed_out: bool = False) -> None:
+    def interrupt(self, tool_calls: Sequence[ToolCallRun], *, timed_out: bool = False, hung: bool = False) -> None:
         """Close calls that are still open. A child run that did not start ends as cancelled by its parent."""
         for tool_call in tool_calls:
             if isinstance(tool_call, ChildCallRun) and tool_call.outcome is None:
@@ -138,10 +138,11 @@ class ChildRunner(ToolRunner):
                     task.own_result = task.own_result or self.budgets.build_unstarted_result(
                         task, self.tree_clock.wall(), End(Stop.CANCELLED, by="parent")
                     )
-        ToolRunner.interrupt(self, tool_calls, timed_out=timed_out)
+        ToolRunner.interrupt(self, tool_calls, timed_out=timed_out, hung=hung)
 
     async def delegate(self, tool_call: ToolCallRun, child: object, goal: str, context: str) -> Result:
         """Drive a child run for a tool, as part of that tool's call."""
+        tool_call.commit()  # a call that was left behind starts no child run
         if not tool_call.tool.is_async:
             return await ToolRunner.delegate(self, tool_call, child, goal, context)
         task = self.budgets.claim_child(tool_call, child, goal, context)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from threading import get_ident
 from typing import Any, cast
 
 import anyio
 
+from .._internal.detach import CHECK_EVERY_S, CHECKS, DetachableTask, leave_behind
 from .._internal.workers import WorkerPool, get_call_soon
 from ..budget.budget import IterationBudget
 from ..budget.deadline import SYSTEM, Clock
 from ..budget.run_budget import TurnBudget
 from ..errors import SourceError, describe_error
 from ..loop.clock import LoopClock
-from ..loop.effects import Answer, Append, Ask, Cancel, Effect, Grant, Stalled, TimeUp
+from ..loop.effects import Act, Answer, Append, Ask, Cancel, Effect, Grant, Stalled, TimeUp
 from ..loop.ending import End
 from ..loop.plan import Plan
 from ..loop.player import LoopPlayer
@@ -34,12 +36,13 @@ from .model_call import ModelCaller
 from .resume import resume_run
 from .runner import Runner, SignalQueue
 from .shared_budget import SharedBudgetClient
+from .store_calls import CLOSING_S
 from .timer import RunTimer
 from .tool_events import CallSoon, ToolEvents
 from .tool_sources import OpenSources, open_sources
 
-_CLOSING_S = 5.0
-"""Seconds that a cancelled run may take to save its messages and settle its budgets."""
+_CHILD_CHECKS = 100
+"""Checks that a call with child runs has to end after its cancel."""
 _WORKERS = WorkerPool()
 _GRACE = Purpose.GRACE  # looked up once: see loop/state.py
 
@@ -56,11 +59,16 @@ class RunDriver:
         "_events",
         "_initial_state",
         "_is_recording",
+        "_is_storing",
         "_journal",
+        "_next_check",
         "_plan",
         "_scope",
         "_shared_budget",
+        "_task",
+        "_times_left",
         "_until",
+        "_watched",
         "effects",
         "player",
         "recorder",
@@ -98,10 +106,16 @@ class RunDriver:
             timer,
             signals,
             ModelCaller(
-                cast("Model", spec.model.main), spec.model.is_async, workers, events.on_text, spec.model.others
+                cast("Model", spec.model.main),
+                spec.model.is_async,
+                workers,
+                events.on_text,
+                spec.model.others,
+                spec.origin,
             ),
             make_tool_runner(
                 workers=workers,
+                owner=spec.origin,
                 clock=timer,
                 run_id=plan.run_id,
                 state=plan.state,
@@ -115,7 +129,14 @@ class RunDriver:
         self.effects.until = plan.until
         self._scope: anyio.CancelScope | None = None
         self._call_soon: CallSoon | None = None
-        journal.attach(recorder, signals.send)
+        self._task: DetachableTask | None = None
+        self._times_left = 0
+        """Number of tasks of this run that were left behind."""
+        self._watched: Effect[Any] | None = None
+        self._next_check: asyncio.TimerHandle | None = None
+        self._is_storing = False
+        """True while the start of an effect is recorded."""
+        journal.attach(recorder, signals.send, timer.now)
 
     @property
     def agent(self) -> str:
@@ -163,9 +184,13 @@ class RunDriver:
 
     async def _drive_stored(self) -> Result:
         journal = self._journal
+        self.timer.set_elapsed(0.0)
+        self._bind_thread()
+        if self.signals.is_cancelling:
+            journal.cancel()
         try:
             self._set_plan(await journal.open(self._plan))
-            self.timer.set_elapsed(0.0)  # waiting for the session does not count
+            self.timer.set_elapsed(journal.opened_s)  # waiting for another run that holds the session does not count
             return await self._drive()
         finally:
             await journal.close()
@@ -179,12 +204,23 @@ class RunDriver:
         self.effects.tool_runner.state = plan.state
 
     async def _play(self) -> Result:
-        """Perform effects until the loop ends or the run is cancelled."""
+        """Perform effects until the loop ends or the run is cancelled. On asyncio a task that hangs is replaced."""
         self._bind_thread()
+        if self.timer.is_on_trio():
+            return await self._perform_effects(self._start_loop)
+        self._task = DetachableTask()
+        self.timer.on_alarm = self._watch_for_hang
+        return await self._task.run(
+            self._perform_effects(self._start_loop), self._continue_without, self._signal_cancelled
+        )
+
+    async def _perform_effects(self, begin: Callable[[], Effect[Any] | None]) -> Result:
+        """Perform effects until the loop ends or the run is cancelled. `begin` returns the first effect."""
         signals, timer, effects, is_stored = self.signals, self.timer, self.effects, self._journal.is_stored
         effect: Effect[Any] | None = None
+        times_left = self._times_left
         try:
-            effect = self._start_loop()
+            effect = begin()
             while effect is not None and not signals.is_cancelling:
                 with timer.scope() as scope:
                     self._scope = scope
@@ -201,6 +237,8 @@ class RunDriver:
                 if effect is not None and scope.cancelled_caught:  # at its deadline, or on request
                     effect = self.send_answer(effect, effects.interrupt(effect))
         except BaseException:
+            if times_left != self._times_left:  # this task was left behind, and another one drives the run
+                raise
             self._signal_cancelled()
             await self._close(effect)
             raise
@@ -208,21 +246,56 @@ class RunDriver:
         assert self.result is not None, "a loop that has ended has its result"
         return self.result
 
+    def _watch_for_hang(self) -> None:
+        """Check after the cancel of an effect that foreign code ends, which is awaited directly."""
+        effect = self.player.effect
+        if self._task is not None and isinstance(effect, Ask | Act) and effect is not self._watched:
+            self._watched = effect
+            self._check_hang(effect, CHECKS)
+
+    def _check_hang(self, effect: Ask | Act, checks_left: int) -> None:
+        if self._task is None or self.player.effect is not effect or not self.effects.may_hang(effect):
+            return
+        # A child run ends by its own checks. But a call that starts one after another is not waited for.
+        if checks_left > 0 or self._is_storing or (self.children and checks_left > -_CHILD_CHECKS):
+            loop = asyncio.get_running_loop()
+            self._next_check = loop.call_later(CHECK_EVERY_S, self._check_hang, effect, checks_left - 1)
+        else:
+            self._task.leave()
+
+    def _continue_without(self, task: asyncio.Task[Any]) -> Coroutine[Any, Any, Result]:
+        """Leave the task behind. The effect that hangs gets its answer, as at a deadline or on a cancel."""
+        leave_behind(task, self._scope)
+        self._times_left += 1
+        effect = self.player.effect
+        assert effect is not None, "only an effect hangs"
+        return self._perform_effects(lambda: self.send_answer(effect, self.effects.abandon(effect, task)))
+
     def _bind_thread(self) -> None:
         call_soon, thread = get_call_soon(), get_ident()
         self._call_soon = call_soon
         self._events.bind_thread(call_soon, thread)
         self.signals.on_cancel = self._request_cancel
 
-    async def _perform_stored(self, effect: Effect[Any]) -> Any:
+    def _perform_stored(self, effect: Effect[Any]) -> Awaitable[Any]:
         """Perform an effect after its start is recorded. If that fails, interrupt it instead."""
-        if await self._journal.record_start(len(self.player.answers), effect):
+        self.timer.set_deadline(math.inf)  # that of the last effect must not interrupt this one
+        recorded = self._journal.record_start(len(self.player.answers), effect)
+        return self.effects.perform(effect) if recorded is True else self._perform_recorded(effect, recorded)
+
+    async def _perform_recorded(self, effect: Effect[Any], recorded: bool | Awaitable[bool]) -> Any:
+        self._is_storing = True
+        is_recorded = recorded if isinstance(recorded, bool) else await recorded
+        self._is_storing = False
+        if is_recorded:
             return await self.effects.perform(effect)
         return self.effects.interrupt(effect)
 
     def send_answer(self, effect: Effect[Any], value: Any) -> Effect[Any] | None:
         """Send the loop the answer to an effect, with the time and the signals so far. Return the next effect."""
         signals, timer, player = self.signals, self.timer, self.player
+        if effect is not player.effect:
+            raise RuntimeError("this task was left behind, and its effect has been answered")
         signals.lock.acquire()
         try:
             if self._until is not None and timer.wall() >= self._until:
@@ -275,7 +348,7 @@ class RunDriver:
     async def _close(self, effect: Effect[Any] | None) -> None:
         """End the loop after a cancel: save messages and settle budgets for a limited time, interrupt the rest."""
         if effect is not None and not self.signals.ended:
-            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSING_S):
+            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CLOSING_S):
                 while effect is not None:
                     saves = isinstance(effect, Append | Grant)
                     answer = await self._perform_stored(effect) if saves else self.effects.interrupt(effect)
@@ -285,11 +358,17 @@ class RunDriver:
         self.effects.close()
         if self.result is not None:
             await self._journal.finish(self.result)
+            failure = self._journal.failure
+            if failure is not None:
+                self.player.result = replace(self.result, store_error=failure)
         self._break_cycles()
 
     def _break_cycles(self) -> None:
         """Drop references to this driver: with a thousand runs, the garbage collector's work would be noticeable."""
         self.timer.leave()
+        self.timer.on_alarm = self._task = None
+        if self._next_check is not None:
+            self._next_check.cancel()
         self.signals.on_cancel = None
 
     def _signal_cancelled(self) -> None:
@@ -300,12 +379,17 @@ class RunDriver:
         """Interrupt the effect in progress, from any thread."""
         if self._call_soon is not None:
             with contextlib.suppress(RuntimeError):  # the event loop is closed, and the run has ended with it
-                self._call_soon(self._cancel_scope)
+                self._call_soon(self._on_cancel)
+
+    def _on_cancel(self) -> None:
+        self._journal.cancel()
+        self._cancel_scope()
 
     def _cancel_scope(self) -> None:
         if self._scope is not None:
             self._scope.cancel()
         self.timer.was_cancelled = True
+        self._watch_for_hang()
 
     async def _drive_with_sources(self) -> Result:
         """Open the tool sources, which takes the run's time, and drive the run while they are open.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -39,8 +39,22 @@ class EffectJournal(Protocol):
         """True if the run had ended, and is replayed for its result only."""
         ...
 
-    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object]) -> None:
-        """Watch the events of a run, and signal failures of the store to it."""
+    @property
+    def failure(self) -> Mapping[str, Any] | None:
+        """Error of the store, as in `Result.error`. None if everything was stored."""
+        ...
+
+    @property
+    def opened_s(self) -> float:
+        """Seconds that the store took to open the run."""
+        ...
+
+    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object], now: Callable[[], float]) -> None:
+        """Watch the events of a run, and signal failures of the store to it. `now` returns its active seconds."""
+        ...
+
+    def cancel(self) -> None:
+        """Wait for the store for the closing seconds only, because the run is cancelled."""
         ...
 
     def may_write(self) -> bool:
@@ -63,8 +77,11 @@ class EffectJournal(Protocol):
         """Count an effect that is answered without being performed."""
         ...
 
-    async def record_start(self, n: int, effect: Effect[Any]) -> bool:
-        """Record that an effect starts. Return False if it must not be performed."""
+    def record_start(self, n: int, effect: Effect[Any]) -> bool | Awaitable[bool]:
+        """Record that an effect starts. Return False if it must not be performed.
+
+        A bool is returned if nothing must be waited for, to save two coroutines for each effect.
+        """
         ...
 
     def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
@@ -108,12 +125,16 @@ class NullJournal:
     is_stored = False
     next_event: int | None = None
     has_ended = False
+    failure: Mapping[str, Any] | None = None
+    opened_s = 0.0
 
     @property
     def history(self) -> RunHistory | None:
         return None
 
-    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object]) -> None: ...
+    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object], now: Callable[[], float]) -> None: ...
+
+    def cancel(self) -> None: ...
 
     def may_write(self) -> bool:
         return True
@@ -128,7 +149,7 @@ class NullJournal:
 
     def record_replayed(self, effect: Effect[Any]) -> None: ...
 
-    async def record_start(self, n: int, effect: Effect[Any]) -> bool:
+    def record_start(self, n: int, effect: Effect[Any]) -> bool | Awaitable[bool]:
         return True
 
     def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from ..budget.run_budget import Refusal
-from ..loop.effects import Act, Append, Ask, Decide, Effect, Grant, Wait
+from ..loop.effects import Act, Append, Ask, Decide, Effect, Grant, Hung, Wait
 from ..outcome import Outcome
 from ..person import Verdict
 from ..request import ModelFailure, Reply
@@ -128,14 +129,14 @@ class RunEffects:
         self._timer.set_deadline(math.inf)
         await anyio.sleep(max(0.0, effect.until - self._timer.now()))
 
-    def interrupt(self, effect: Effect[Any]) -> Any:
+    def interrupt(self, effect: Effect[Any], *, hung: bool = False) -> Any:
         """Stop an effect in progress and return its answer so far."""
         match effect:
             case Ask():
                 return self._model_caller.interrupt()
             case Act():
                 tool_calls = cast("Sequence[ToolCallRun]", effect.acts)
-                self.tool_runner.interrupt(tool_calls, timed_out=not self._signals.is_cancelling)
+                self.tool_runner.interrupt(tool_calls, timed_out=not self._signals.is_cancelling, hung=hung)
                 return [one.outcome for one in tool_calls]
             case Decide():
                 return self._get_approval_caller().interrupt()
@@ -143,6 +144,24 @@ class RunEffects:
                 return self._apply_grant(effect)
             case _:
                 return None
+
+    def may_hang(self, effect: Ask | Act) -> bool:
+        """Return True if the effect awaits foreign code directly. Otherwise it ends by itself after its cancel."""
+        if isinstance(effect, Ask):
+            return True
+        tool_calls = cast("Sequence[ToolCallRun]", effect.acts)
+        return len(tool_calls) == 1 and tool_calls[0].tool.is_async and not tool_calls[0].tasks
+
+    def abandon(self, effect: Effect[Any], task: asyncio.Task[Any]) -> Any:
+        """Return the answer to an effect in a task that was left behind. What the task does later has no effect."""
+        if isinstance(effect, Act):
+            return self.interrupt(effect, hung=True)
+        self._note_hung()
+        task.add_done_callback(lambda _: self._signals.send(Hung(-1)))
+        return self.interrupt(effect)
+
+    def _note_hung(self) -> None:
+        self._signals.send(Hung(1))
 
     def add_verdicts(self, verdicts: Mapping[str, Verdict]) -> None:
         """Add recorded verdicts. A verdict that the caller passed takes precedence."""
@@ -156,7 +175,7 @@ class RunEffects:
     def _get_approval_caller(self) -> ApprovalCaller:
         # made when first needed, because most runs ask no person
         if self._approval_caller is None:
-            self._approval_caller = ApprovalCaller(self._person)
+            self._approval_caller = ApprovalCaller(self._person, self._note_hung)
         return self._approval_caller
 
 

@@ -14,6 +14,7 @@ from ..loop.effects import (
     Answer,
     Cancel,
     Extend,
+    Hung,
     Late,
     LeaseLost,
     Signal,
@@ -26,7 +27,7 @@ from ..loop.plan import Plan
 from ..outcome import Outcome
 from ..person import Verdict
 from ..result import Result
-from ..store import Codec, Kind, Row
+from ..store import Codec, Kind, Row, Transcript
 
 
 class PausedRun:
@@ -74,19 +75,23 @@ def is_open(value: object) -> bool:
 
 def _select_kept(signals: Iterable[Signal]) -> list[Signal]:
     """Return the signals that count after a pause: their senders know that the run has received them."""
-    return [signal for signal in signals if isinstance(signal, Steer | Extend | Late)]
+    return [signal for signal in signals if isinstance(signal, Steer | Extend | Late | Hung)]
 
 
 def _nothing() -> None:
     return None
 
 
-FORMAT = 1
-"""Format of journals that this version writes and reads. Rows without a number have format 1."""
+FORMAT = 2
+"""Newest format of journals that this version reads. Rows without a number have format 1.
+
+In format 2 the first row refers to earlier messages of the session by their number in the transcript. A row that has
+none to refer to is written in format 1, which earlier versions read too.
+"""
 JOURNAL_CODEC = Codec(
     tags={
         "Answer": Answer, "Cancel": Cancel, "Steer": Steer, "Extend": Extend, "TimeUp": TimeUp, "LeaseLost": LeaseLost,
-        "Late": Late, "Stalled": Stalled, "Unkept": StoreFailed,
+        "Late": Late, "Hung": Hung, "Stalled": Stalled, "Unkept": StoreFailed,
     }
 )  # fmt: skip
 """Codec of journal rows."""
@@ -193,30 +198,48 @@ def parse_journal(rows: Iterable[Row]) -> RunHistory:
     return history
 
 
-def encode_plan(plan: Plan) -> str:
-    """Return the plan of a run as the first row of its journal."""
+def encode_plan(plan: Plan, earlier: int = 0) -> str:
+    """Return the plan of a run as the first row of its journal.
+
+    `earlier` is the number of its messages that the transcript had before. They are not repeated: a long session would
+    store each message again in every run.
+    """
     own: dict[str, Any] = {key: getattr(plan, name) for key, name in _PLAN_KEYS.items()}
-    about = {"format": FORMAT, "version": str(__version__)}
+    about: dict[str, Any] = {"format": 1, "version": str(__version__)}
+    if earlier:
+        own["messages"] = plan.messages[earlier:]
+        about |= {"format": FORMAT, "earlier": earlier}
     return JOURNAL_CODEC.dumps({**own, "limits": plan.spec.limits.ceilings(), "agent": plan.spec.name, **about})
 
 
-def restore_plan(plan: Plan, row: str) -> Plan:
-    """Return the recorded plan of a run, with the current spec of its agent."""
-    data: Mapping[str, Any] = JOURNAL_CODEC.loads(row)
+def read_session_run_number(row: str) -> int:
+    """Return the number of a run in its session, from the first row of its journal."""
+    return JOURNAL_CODEC.loads(row)["number"]
+
+
+def restore_plan(plan: Plan, row: str, transcript: Transcript) -> Plan:
+    """Return the recorded plan of a run, with the current spec of its agent.
+
+    `transcript` has the earlier messages of its session.
+    """
+    data: dict[str, Any] = JOURNAL_CODEC.loads(row)
     _check_format(plan.run_id, data)
     limits = plan.spec.limits.with_ceilings(data["limits"])
     spec = plan.spec if limits is plan.spec.limits else plan.spec.with_limits(limits)
     if data["told"] != plan.extra_instructions:
         spec = spec.add_instructions(data["told"], replacing=plan.extra_instructions)
+    earlier = data.get("earlier", 0)
+    if earlier:
+        data["messages"] = [*transcript.read(data["session_id"])[:earlier], *data["messages"]]
     own = {name: data[key] for key, name in _PLAN_KEYS.items()}
     return replace(plan, spec=spec, **own)
 
 
 def _check_format(run_id: str, data: Mapping[str, Any]) -> None:
     found = data.get("format", 1)
-    if found != FORMAT:
+    if found not in range(1, FORMAT + 1):
         raise ResumeError(
             f"run {run_id}",
             f"its journal has format {found}, written by Flyball {data.get('version', '(unknown version)')}, and this "
-            f"Flyball {__version__} reads format {FORMAT}; resume it with the version that wrote it",
+            f"Flyball {__version__} reads format 1 to {FORMAT}; resume it with the version that wrote it",
         )

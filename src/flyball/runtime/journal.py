@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import anyio
 
 from .. import __version__
-from .._internal.workers import WorkerPool, run_in_worker
+from .._internal.workers import get_call_soon
 from ..budget.deadline import Clock
 from ..errors import ResumeError, StaleFence, StoreError, describe_error
-from ..event import Delta, Event, ModelRequested, ToolReported
-from ..loop.effects import Act, Answer, Append, Decide, Effect, Extend, Fingerprint, LeaseLost, Signal, StoreFailed
+from ..event import AskedPerson, Delta, Event, ToolReported
+from ..loop.clock import LoopClock
+from ..loop.effects import Act, Answer, Append, Ask, Decide, Effect, Extend, Fingerprint, LeaseLost, Signal, StoreFailed
 from ..loop.ending import End
 from ..loop.loop import EXTENDABLE_STOPS
 from ..loop.plan import Plan
@@ -22,17 +26,18 @@ from ..loop.player import LoopPlayer
 from ..outcome import Success
 from ..recorder import Recorder
 from ..result import Result, Stop
-from ..store import Holder, Query, RunFinish
+from ..store import Entry, Holder, Query, RunFinish, Step
 from ..tools.call import ToolCallRun
 from ..unit import Unit
-from .history import RunHistory, StartedEffect, parse_journal, restore_plan
+from .commit_queue import CallSoon, CommitJob, CommitQueue
+from .history import JOURNAL_CODEC, RunHistory, StartedEffect, parse_journal, read_session_run_number, restore_plan
 from .lease import SessionLease
 from .pending_step import PendingStep
+from .store_calls import STORE_WORKERS, StoreCaller
+from .stored_record import to_stored_record
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-STORE_WORKERS = WorkerPool(max_workers=250, max_hung=1_000)
-"""Threads that wait for a store. Tools have their own threads, which may all hang."""
 _LEASE_POLL_S = 0.25
 _TRANSIENT_EVENTS = (Delta, ToolReported)
 
@@ -54,7 +59,12 @@ class RunJournal:
     is_stored = True
 
     def __init__(
-        self, lease: SessionLease, clock: Clock, resumption: Resumption | None = None, *, is_child: bool = False
+        self,
+        lease: SessionLease,
+        clock: Clock,
+        resumption: Resumption | None = None,
+        parent: RunJournal | None = None,
+        start_metadata: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.lease = lease
         self.history: RunHistory | None = None
@@ -63,14 +73,29 @@ class RunJournal:
         """True if the run had ended, and is replayed for its result only."""
         self.next_event = 0
         """Number of the next event."""
+        self.failure: dict[str, Any] | None = None
+        """Error of the store, as in `Result.error`. None if everything was stored."""
+        self.opened_s = 0.0
+        """Seconds that the store took to open the run."""
         self._send_signal: Callable[[Signal], object] = lambda signal: None
         """Sends a signal to the run, from any thread."""
         self._clock = clock
         self._resumption = resumption
-        self._is_child = is_child
-        self._pending = PendingStep(lease.store, is_child=is_child)
+        self._is_child = parent is not None
+        self._pending = PendingStep(is_child=self._is_child, start_metadata=start_metadata)
+        self._queue = CommitQueue.of(lease.store)
+        self._commits_lock = Lock()
+        self._commits_in_progress = 0
+        """Number of steps in the queue. A step after them must not be written before them."""
+        self._caller: StoreCaller = StoreCaller(lease.store) if parent is None else parent._caller.for_child()
+        self._now: Callable[[], float] = lambda: 0.0
+        """Returns the active seconds of the run."""
+        self._limit_s = math.inf
+        """Active seconds at which the run must have ended."""
         self._recorder: Recorder | None = None
         self._closed = False
+        self._transcript_count = 0
+        """Number of messages of the run, from the first, that the transcript has. 0 for a child run."""
         self._fingerprint = Fingerprint()
         self._effect_number = self._effect_fingerprint = 0
         """Number and fingerprint of the effect in progress."""
@@ -79,62 +104,100 @@ class RunJournal:
 
     def for_child(self) -> RunJournal:
         """Return the journal of a child run."""
-        return RunJournal(self.lease, self._clock, self._resumption, is_child=True)
+        return RunJournal(self.lease, self._clock, self._resumption, self)
 
-    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object]) -> None:
+    def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object], now: Callable[[], float]) -> None:
         """Watch the events of a run, and signal failures of the store to it."""
         self._recorder = recorder
         self._send_signal = send_signal
+        self._now = now
         recorder.sinks = (*recorder.sinks, self._on_event)
 
     def may_write(self) -> bool:
         """Return False if another run holds the session, or may hold it."""
         return self.lease.is_held
 
+    def cancel(self) -> None:
+        """Wait for the store for the closing seconds only, because the run is cancelled."""
+        self._caller.cancel()
+
     def _on_event(self, event: Event) -> None:
         own = self._recorder is not None and event.header is self._recorder.header
         if own and not isinstance(event, _TRANSIENT_EVENTS) and not self._closed:
-            self._pending.add_event(event.to_dict())
+            self._pending.add_event(event)
 
     async def open(self, plan: Plan) -> Plan:
         """Acquire the session and return the plan with what the store knows.
 
-        If another run holds the session, the plan says so, and nothing is written.
+        If another run holds the session, or the store fails, a new run does not start, and nothing is written.
         """
+        self._limit_s = _compute_limit_s(plan)
         if self._is_child:
-            return await _run_in_worker(lambda: self._read_resumed(plan)) if self._resumption else plan
+            return await self._call_store(lambda: self._read_resumed(plan)) if self._resumption else plan
         self.lease.on_lost = lambda: self._stop_writing(StaleFence(self.lease.session, "its lease was lost"))
-        holder = await self._acquire_lease()
-        if holder is not None:
-            self._closed = True
-            plan.not_started = End(Stop.CONTENDED, warning=_describe_holder(holder, self._clock.wall()))
+        try:
+            opened = await self._open_session(plan)
+        except Exception as error:
+            if self._resumption is not None:
+                raise
+            self._close_failed(error)
+            if not self._caller.is_cancelled:
+                plan.not_started = End(Stop.FAILED, error=self.failure)
             return plan
-        return await _run_in_worker(
-            lambda: self._read_session(plan) if self._resumption is None else self._read_resumed(plan)
-        )
+        if isinstance(opened, Holder):
+            self._closed = True
+            plan.not_started = End(Stop.CONTENDED, warning=_describe_holder(opened, self._clock.wall()))
+            return plan
+        return opened
 
-    async def _acquire_lease(self) -> Holder | None:
-        """Acquire the session within the wait time. Otherwise return its holder."""
+    async def _open_session(self, plan: Plan) -> Plan | Holder:
+        """Acquire the session within the wait time and read it. Otherwise return its holder."""
         until = anyio.current_time() + self.lease.wait_s
         while True:
-            holder = await _run_in_worker(self.lease.acquire)
+            started_at = self._now()
+            opened = await self._call_store(lambda: self.lease.acquire() or self._read(plan))
             remaining_s = until - anyio.current_time()
-            if holder is None or remaining_s <= 0:
-                return holder
+            if not isinstance(opened, Holder):
+                self.opened_s = self._now() - started_at
+                return opened
+            if remaining_s <= 0 or self._caller.is_cancelled:
+                return opened
             await anyio.sleep(min(_LEASE_POLL_S, remaining_s))
+
+    def _read(self, plan: Plan) -> Plan:
+        return self._read_session(plan) if self._resumption is None else self._read_resumed(plan)
+
+    async def _call_store(self, work: Callable[[], T]) -> T:
+        """Call the store within the time of the run."""
+        return await self._caller.call(work, self._compute_remaining_s())
+
+    def _compute_remaining_s(self, deadline: float = 0.0) -> float:
+        """Return the seconds that the run has left. An extended run has until the deadline of its effect."""
+        limit_s = self._limit_s if deadline == math.inf else max(self._limit_s, deadline)
+        return limit_s - self._now()
 
     def _read_session(self, plan: Plan) -> Plan:
         """Return the plan of a new run, with the earlier messages and the state of its session."""
         session, store = self.lease.session, self.lease.store
         earlier = store.transcript.read(session)
         self._pending.add_messages(plan.messages)
+        self._pending.earlier = len(earlier)
         plan.messages = [*earlier, *plan.messages]
-        plan.has_transcript, plan.stored_count = True, len(plan.messages)
+        self._use_transcript(plan)
         for key, value in store.state.get(session).items():
             plan.state.setdefault(key, value)
         if earlier:
-            plan.session_run_number = 1 + len(store.runs.list(Query(session=session, limit=1_000_000)))
+            newest = store.runs.list(Query(session=session, limit=1))
+            plan.session_run_number = 1 + sum(map(self._read_run_number, newest))
         return plan
+
+    def _read_run_number(self, entry: Entry) -> int:
+        rows = self.lease.store.journal.read(entry.run_id)
+        return read_session_run_number(rows[0].data) if rows else 0
+
+    def _use_transcript(self, plan: Plan) -> None:
+        plan.has_transcript, plan.stored_count = True, len(plan.messages)
+        self._transcript_count = len(plan.messages)
 
     def _read_resumed(self, plan: Plan) -> Plan:
         """Return the plan of a resumed run, and read its history. A child run that had not started has none."""
@@ -144,15 +207,19 @@ class RunJournal:
             if self._is_child:
                 return plan
             raise ResumeError(f"run {plan.run_id}", "it is no longer in the store")
-        plan, self.history = restore_plan(plan, rows[0].data), parse_journal(rows)
-        self.next_event = 1 + max((event["seq"] for event in store.runs.events(plan.run_id)), default=-1)
+        plan, self.history = restore_plan(plan, rows[0].data, store.transcript), parse_journal(rows)
+        events = store.runs.events(plan.run_id)
+        self.next_event = 1 + max((event["seq"] for event in events), default=-1)
         pending.is_stored = pending.is_resumed = True
         pending.take = self.history.take + 1
         if self._is_child:
             self.has_ended = self._closed = entry.finish is not None
             return plan
-        plan.has_transcript, plan.stored_count = True, len(plan.messages)
-        self.history = self._select_history(self.history, plan, None if entry.finish is None else entry.finish.stop)
+        self._use_transcript(plan)
+        stop = None if entry.finish is None else entry.finish.stop
+        self.history = self._select_history(self.history, plan, stop)
+        if stop == Stop.PAUSED.value:
+            pending.drop_events_after = _find_asked(events, self.history.started[-1].question)
         return plan
 
     def _select_history(self, history: RunHistory, plan: Plan, stop: str | None) -> RunHistory:
@@ -190,6 +257,8 @@ class RunJournal:
         self._effect_fingerprint = self._fingerprint.add(effect)
         question = effect.question.id if isinstance(effect, Decide) else None
         self._effects.append((self._effect_fingerprint, question))
+        if isinstance(effect, Append):
+            self._transcript_count += len(effect.messages)
 
     def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
         """Return what a paused run resumes from in this process, if its agent has no store."""
@@ -213,31 +282,66 @@ class RunJournal:
     def release(self) -> None:
         """Do nothing: a stored run can be resumed as soon as its session is released."""
 
-    async def record_start(self, n: int, effect: Effect[Any]) -> bool:
+    def record_start(self, n: int, effect: Effect[Any]) -> bool | Awaitable[bool]:
         """Commit the start of an effect and everything before it. Return False if it must not be performed."""
         self._effect_number = n
         self._count_effect(effect)
         if self._closed or not self._check_lease():
             return False
-        data: dict[str, Any] = {"events": 0 if self._recorder is None else self._recorder.loop_event_count}
-        if isinstance(effect, Decide):
-            data["question"] = effect.question.id
-        self._pending.add_started(
-            n, self._effect_fingerprint, data, effect.messages if isinstance(effect, Append) else ()
-        )
-        for tool_call in cast("Sequence[ToolCallRun]", effect.acts) if isinstance(effect, Act) else ():
-            if tool_call.outcome is not None:  # known from before a resume
-                self._pending.add_outcome(n, tool_call.call.id, tool_call.outcome)
-        if isinstance(effect, Append):  # it is committed with the next effect or with the end
+        pending, kind, messages = self._pending, type(effect), ()
+        events = 0 if self._recorder is None else self._recorder.loop_event_count
+        data = f'{{"events":{events}}}'
+        if kind is Append:
+            messages = cast("Append", effect).messages
+        elif kind is Decide:
+            data = JOURNAL_CODEC.dumps({"events": events, "question": cast("Decide", effect).question.id})
+        pending.add_started(n, self._effect_fingerprint, data, messages)
+        if kind is Append:  # it is committed with the next effect or with the end
             return True
-        return await self._commit()
+        for tool_call in cast("Sequence[ToolCallRun]", cast("Act", effect).acts) if kind is Act else ():
+            if tool_call.outcome is not None:  # known from before a resume
+                pending.add_outcome(n, tool_call.call.id, tool_call.outcome)
+        return self._commit(effect)
 
-    async def _commit(self, finish: RunFinish | None = None) -> bool:
-        """Commit what is pending: at once if the store need not wait, otherwise in a worker thread."""
-        guard, pending, committed = self.lease.guard, self._pending, list[bool]()
-        if not self._try_commit(lambda: committed.append(pending.commit_now(guard, finish))):
+    def _commit(self, effect: Effect[Any] | None = None, finish: RunFinish | None = None) -> bool | Awaitable[bool]:
+        """Commit what is pending: at once if the store need not wait, otherwise in the writing thread of the store."""
+        step = self._pending.build(self.lease.guard, finish)
+        if step is None:
+            return True
+        try:
+            if not self._commits_in_progress and self._queue.keep_now(step):
+                return True
+        except Exception as error:
+            self._stop_writing(error)
             return False
-        return committed[0] or await _run_in_worker(lambda: self._try_commit(lambda: pending.commit(guard, finish)))
+        return self._wait_for_commit(step, effect.deadline if isinstance(effect, Ask | Act) else 0.0)
+
+    async def _wait_for_commit(self, step: Step, deadline: float) -> bool:
+        done = anyio.Event()
+        job = self._submit(step, (get_call_soon(), done.set))
+        try:
+            await self._caller.wait(done, self._compute_remaining_s(deadline))
+        except BaseException as error:  # the store did not respond in time, or the task was cancelled
+            job.is_abandoned = True
+            if not done.is_set():
+                self._stop_writing(error if isinstance(error, StoreError) else self._caller.build_error())
+            if not isinstance(error, StoreError):
+                raise
+        return not self._closed
+
+    def _submit(self, step: Step, wake: tuple[CallSoon, Callable[[], object]] | None = None) -> CommitJob:
+        job = CommitJob(step, self._on_committed, wake)
+        with self._commits_lock:
+            self._commits_in_progress += 1
+        self._queue.submit(job)
+        return job
+
+    def _on_committed(self, job: CommitJob) -> None:
+        """Note the end of a commit, on the writing thread."""
+        with self._commits_lock:
+            self._commits_in_progress -= 1
+        if job.error is not None and not job.is_abandoned:
+            self._stop_writing(job.error)
 
     def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
         """Record the answer to an effect. It is written with the next commit."""
@@ -249,9 +353,9 @@ class RunJournal:
         """Write the outcome of one call of a batch at once."""
         if not self._closed and tool_call.outcome is not None:
             self._pending.add_outcome(self._effect_number, tool_call.call.id, tool_call.outcome)
-            worker = STORE_WORKERS.acquire()
-            if worker is not None:  # otherwise it is written with the next commit
-                worker.start(self._commit_outcomes)
+            step = self._pending.build_outcomes(self.lease.guard)
+            if step is not None:
+                self._submit(step)
 
     async def finish(self, result: Result) -> None:
         """Write the result and release the session."""
@@ -259,9 +363,11 @@ class RunJournal:
             finish = RunFinish(
                 at=self._clock.wall(),
                 stop=result.stop.value,
-                record=_drop_record_events(_drop_result_events(result).to_dict()),
+                record=to_stored_record(result, self._transcript_count),
             )
-            is_committed = await self._commit(finish)
+            is_committed = self._commit(finish=finish)
+            if not isinstance(is_committed, bool):
+                is_committed = await is_committed
             if is_committed and not self._is_child:
                 self.lease.end()
         self._closed = True
@@ -269,38 +375,45 @@ class RunJournal:
     async def close(self) -> None:
         """Release the session if `finish` did not."""
         self._closed = True
-        if not self._is_child and self.lease.guard is not None:
-            await _run_in_worker(self.lease.release)
+        if self._is_child:
+            return
+        if self._caller.has_abandoned:  # another call would hang too, so the run does not wait for it
+            worker = STORE_WORKERS.acquire()
+            self.lease.end() if worker is None else worker.start(self.lease.release)
+        elif self.lease.guard is not None and self.lease.is_held:
+            try:
+                await self._caller.call(self.lease.release, 0.0)
+            except StoreError as error:
+                log.warning("the lease of session %s was not released: %s", self.lease.session, error)
 
     def _check_lease(self) -> bool:
-        if not self.lease.is_held:
-            self._stop_writing(StaleFence(self.lease.session, "its lease was not renewed in time"))
-        return self.lease.is_held
-
-    def _try_commit(self, commit: Callable[[], None]) -> bool:
-        """Commit, on any thread. Return False if that failed."""
-        if self._closed:
-            return False
-        try:
-            commit()
-        except Exception as error:
-            self._stop_writing(error)
-            return False
-        return True
-
-    def _commit_outcomes(self) -> None:
-        self._try_commit(lambda: self._pending.commit_outcomes(self.lease.guard))
+        if self.lease.is_held:
+            return True
+        self._stop_writing(StaleFence(self.lease.session, "its lease was not renewed in time"))
+        return False
 
     def _stop_writing(self, error: Exception) -> None:
         """Write nothing more, and signal the run that it must end."""
-        self._closed = True
+        self._close_failed(error)
         self._send_signal(LeaseLost() if isinstance(error, StaleFence) else StoreFailed(describe_error(error)))
+
+    def _close_failed(self, error: Exception) -> None:
+        self._closed = True
+        self.failure = self.failure or dict(describe_error(error))
         if not isinstance(error, StoreError):
             log.error("the store raised an exception that is not a StoreError", exc_info=error)
 
 
-async def _run_in_worker(work: Callable[[], T]) -> T:
-    return await run_in_worker(STORE_WORKERS, work)
+def _find_asked(events: Sequence[Mapping[str, Any]], question: str | None) -> int | None:
+    """Return the number of the event that asked a question. None if no event did."""
+    asked = [event for event in events if event["event"] == AskedPerson.kind]
+    return next((event["seq"] for event in reversed(asked) if event["question_id"] == question), None)
+
+
+def _compute_limit_s(plan: Plan) -> float:
+    """Return the active seconds at which a run must have ended."""
+    with plan.spec.limits.open(LoopClock(plan.started_at), plan.max_seconds, plan.max_amounts) as budget:
+        return budget.hard_at
 
 
 def _describe_holder(holder: Holder, now: float) -> str:
@@ -308,14 +421,3 @@ def _describe_holder(holder: Holder, now: float) -> str:
     age = Unit.SECONDS.show(round(max(0.0, now - holder.since), 1))
     who = ":".join(holder.owner.split(":")[:2])  # host and process id; the rest is for other processes
     return f"{who} has held session {holder.session!r} for {age}."
-
-
-def _drop_result_events(result: Result) -> Result:
-    """Return a result with only those events that its record needs: the model requests."""
-    asked = [event for event in result.events if isinstance(event, ModelRequested)]
-    return replace(result, events=asked, children=tuple(map(_drop_result_events, result.children)))
-
-
-def _drop_record_events(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record without events, which the store has separately."""
-    return {**record, "events": [], "children": [_drop_record_events(child) for child in record["children"]]}

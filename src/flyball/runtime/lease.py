@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Condition, Lock, Thread
 from time import monotonic
 
-from .._internal.workers import WorkerPool
+from .._internal.workers import Worker, WorkerPool
 from ..errors import StoreError, format_with_code
 from ..store import Guard, Holder, Store
 
@@ -35,6 +36,8 @@ class SessionLease:
         self._seconds = seconds
         self._renewed_at = 0.0
         self._ended = False
+        self._lock = Lock()
+        """Guards `guard` and `_ended`. Never held during a call of the store, which may hang."""
 
     @property
     def is_held(self) -> bool:
@@ -57,18 +60,24 @@ class SessionLease:
         return self._seconds / 12
 
     def acquire(self) -> Holder | None:
-        """Acquire the lease and keep renewing it, or return its holder. This blocks."""
-        # Without the lock, another run of this process could take a lease that was just acquired for an abandoned one.
-        with LEASE_RENEWER.acquire_lock:
-            started_at, owner = monotonic(), build_owner(os.getpid())
-            found = self.store.lease.acquire(self.session, owner, self._seconds)
-            if isinstance(found, Holder) and _is_abandoned(found, owner):
+        """Acquire the lease and keep renewing it, or return its holder. This blocks.
+
+        If `end` was called meanwhile, the lease is released again.
+        """
+        owner = build_owner(os.getpid())
+        with LEASE_RENEWER.acquiring(self):
+            started_at, found = monotonic(), self.store.lease.acquire(self.session, owner, self._seconds)
+            if isinstance(found, Holder) and LEASE_RENEWER.is_abandoned(found, owner, self):
                 self.store.lease.release(Guard(self.session, found.fence))  # its run is dead
-                found = self.store.lease.acquire(self.session, owner, self._seconds)
+                started_at, found = monotonic(), self.store.lease.acquire(self.session, owner, self._seconds)
             if isinstance(found, Holder):
                 return found
-            self.guard, self._renewed_at = found, started_at
-            LEASE_RENEWER.add(self)
+            with self._lock:
+                if not self._ended:
+                    self.guard, self._renewed_at = found, started_at
+                    LEASE_RENEWER.add(self)
+        if self.guard is None:
+            self.store.lease.release(found)
         return None
 
     def renew(self) -> bool:
@@ -90,10 +99,17 @@ class SessionLease:
             self.on_lost()
         return renewed
 
+    def expire(self) -> None:
+        """Lose a lease whose renewal did not return in time."""
+        if not self._ended and not self.is_held:
+            self.end()
+            self.on_lost()
+
     def end(self) -> None:
         """Stop renewing the lease, and treat it as not held."""
-        self._ended = True
-        LEASE_RENEWER.remove(self)
+        with self._lock:
+            self._ended = True
+            LEASE_RENEWER.remove(self)
 
     def release(self) -> None:
         """Release the lease for other runs. This blocks."""
@@ -115,38 +131,58 @@ class LeaseRenewer:
 
     def __init__(self) -> None:
         self._pid = 0
-        self._acquire_lock = Lock()
-
-    @property
-    def acquire_lock(self) -> Lock:
-        """Lock that is held while a lease is acquired."""
-        if self._pid != os.getpid():
-            self._reset()
-        return self._acquire_lock
-
-    def is_renewing(self, guard: Guard) -> bool:
-        """Return True if a run of this process has the lease. Otherwise it is left over from an unreachable store."""
-        with self._changed:
-            return any(lease.guard == guard for lease in self._due)
 
     def _reset(self) -> None:
         """Start empty: at first use, and in a forked child, which has no threads of its parent."""
         self._pid = os.getpid()
-        self._acquire_lock = Lock()
         self._changed = Condition()
+        """Guards the attributes below. Never held during a call of a store."""
         self._due: dict[SessionLease, float] = {}
+        """Monotonic time of the next renewal, or of the loss of a lease whose renewal is in progress."""
+        self._in_progress: dict[SessionLease, Worker] = {}
+        self._acquiring: list[SessionLease] = []
+        self._wake_at = 0.0
         self._thread: Thread | None = None
+
+    @contextmanager
+    def acquiring(self, lease: SessionLease) -> Generator[None]:
+        """Note that a run of this process acquires a lease."""
+        if self._pid != os.getpid():
+            self._reset()
+        with self._changed:
+            self._acquiring.append(lease)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._acquiring.remove(lease)
+
+    def is_abandoned(self, holder: Holder, owner: str, lease: SessionLease) -> bool:
+        """Return True if the run that holds a session is dead, so that `lease` may take it over.
+
+        A lease of this process that it does not renew is left over from an unreachable store, unless another run
+        acquires it at this moment.
+        """
+        if holder.owner != owner:
+            return is_owner_dead(holder.owner)
+        with self._changed:
+            is_acquired_now = any(one.session == holder.session and one is not lease for one in self._acquiring)
+        return not is_acquired_now and not self.is_renewing(Guard(holder.session, holder.fence))
+
+    def is_renewing(self, guard: Guard) -> bool:
+        """Return True if a run of this process has the lease."""
+        with self._changed:
+            return any(lease.guard == guard for lease in self._due)
 
     def add(self, lease: SessionLease) -> None:
         """Renew a lease from now on."""
-        if self._pid != os.getpid():
-            self._reset()
         with self._changed:
             self._due[lease] = lease.due_at
             if self._thread is None:
                 self._thread = Thread(target=self._run, name="flyball-lease-renewer", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            elif lease.due_at < self._wake_at:
+                self._changed.notify()
 
     def remove(self, lease: SessionLease) -> None:
         """Stop renewing a lease."""
@@ -157,32 +193,41 @@ class LeaseRenewer:
     def _run(self) -> None:
         with self._changed:
             while True:
-                now, next_at = monotonic(), min(self._due.values(), default=monotonic() + 3_600)
-                if next_at > now:
-                    self._changed.wait(next_at - now)
+                now, self._wake_at = monotonic(), min(self._due.values(), default=monotonic() + 3_600)
+                if self._wake_at > now:
+                    self._changed.wait(self._wake_at - now)
                     continue
                 for lease in [one for one, at in self._due.items() if at <= now]:
-                    self._due[lease] = now + lease.retry_s
-                    worker = _RENEWERS.acquire()
-                    if worker is not None:
-                        worker.start(lambda lease=lease: self._renew(lease))
+                    self._on_due(lease, now)
+
+    def _on_due(self, lease: SessionLease, now: float) -> None:
+        self._due[lease] = now + lease.retry_s
+        hung = self._in_progress.pop(lease, None)
+        if hung is not None:
+            _RENEWERS.abandon(hung)
+        worker = _RENEWERS.acquire()
+        if worker is None:
+            return
+        if hung is not None:
+            worker.start(lease.expire)
+            return
+        self._due[lease], self._in_progress[lease] = lease.lost_at, worker
+        worker.start(lambda: self._renew(lease))
 
     def _renew(self, lease: SessionLease) -> None:
-        retries = lease.renew()
-        with self._changed:
-            if retries and lease in self._due:
-                self._due[lease] = max(lease.due_at, monotonic() + lease.retry_s)
+        retries = True
+        try:
+            retries = lease.renew()
+        finally:
+            with self._changed:
+                self._in_progress.pop(lease, None)
+                if retries and lease in self._due:
+                    self._due[lease] = max(lease.due_at, monotonic() + lease.retry_s)
+                    self._changed.notify()
 
 
 LEASE_RENEWER = LeaseRenewer()
 """Renewer of this process. It has no thread until the first lease is acquired."""
-
-
-def _is_abandoned(holder: Holder, owner: str) -> bool:
-    """Return True if the run that holds a lease is dead."""
-    if holder.owner == owner:
-        return not LEASE_RENEWER.is_renewing(Guard(holder.session, holder.fence))
-    return is_owner_dead(holder.owner)
 
 
 def build_owner(pid: int) -> str:

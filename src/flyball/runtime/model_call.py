@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from threading import get_ident
@@ -26,6 +26,8 @@ from ..errors import ModelError, Retryable, quote_value
 from ..models import Model
 from ..request import Call, Finish, ModelFailure, Reply, Request
 
+_NO_PARTS: tuple[Mapping[str, Any], ...] = ()
+
 
 class ModelCaller:
     """Makes the requests of one run, one at a time."""
@@ -37,6 +39,7 @@ class ModelCaller:
         "_model",
         "_on_text",
         "_other_models",
+        "_owner",
         "_request",
         "_thread",
         "_worker",
@@ -50,12 +53,15 @@ class ModelCaller:
         workers: WorkerPool,
         on_text: Callable[[str], None],
         other_models: Mapping[str, Any] | None = None,
+        owner: object = None,
     ) -> None:
         self._model: Any = model
         self._other_models = other_models or {}
         """Other models that a request may name."""
         self._is_async = is_async
         self._workers = workers
+        self._owner = owner
+        """Identity of the agent, for its share of the workers."""
         self._on_text = on_text
         self._request: Request | None = None
         self._chunks: list[str] | None = None
@@ -85,7 +91,8 @@ class ModelCaller:
             raise
         except BaseException as error:  # also asyncio's CancelledError in trio
             return ModelFailure.from_error(error)
-        self._request = None
+        if self._request is request:  # otherwise this call was left behind, and another is in progress
+            self._request = None
         if isinstance(reply, ModelFailure):
             return reply
         if _is_well_formed(reply):
@@ -119,7 +126,7 @@ class ModelCaller:
             self._on_text(text)
 
     async def _ask_in_worker(self, model: Any, request: Request) -> Reply | ModelFailure:
-        worker = await wait_for_worker(self._workers, lambda: False)
+        worker = await wait_for_worker(self._workers, lambda: False, self._owner)
         if worker is None:
             raise Retryable(f"no worker thread is free; {self._workers.hung} hang")
         self._worker = worker
@@ -146,17 +153,19 @@ def _is_well_formed(reply: Any) -> bool:
     for call in calls:
         if type(call) is not Call or type(call.id) is not str or type(call.name) is not str:
             return False
-    return usage is None or type(usage) is Usage
+    return reply.parts is _NO_PARTS and (usage is None or type(usage) is Usage)
 
 
 def _find_flaw(reply: Any) -> str | None:
     """Describe what is wrong with a model's reply, because the loop relies on its types. None means nothing."""
     if not isinstance(reply, Reply):
         return f"a {type(reply).__name__}; expected a Reply"
-    kinds = {"text": str, "calls": tuple, "usage": Usage | None, "finish": Finish}
+    kinds = {"text": str, "calls": tuple, "usage": Usage | None, "finish": Finish, "parts": Sequence}
     parts = [(name, getattr(reply, name), kind) for name, kind in kinds.items()]
     for call in reply.calls if isinstance(reply.calls, tuple) else ():  # pyright: ignore[reportUnnecessaryIsInstance]
         parts += [("call", call, Call), ("call's id", getattr(call, "id", ""), str)]
         parts += [("call's name", getattr(call, "name", ""), str)]
+    for part in reply.parts if isinstance(reply.parts, Sequence) else ():  # pyright: ignore[reportUnnecessaryIsInstance]
+        parts += [("part", part, Mapping)]
     wrong = [(name, found, kind) for name, found, kind in parts if not isinstance(found, kind)]
     return next((f"the {name} {quote_value(found)}; expected {kind}" for name, found, kind in wrong), None)

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from threading import Lock
+from types import MappingProxyType
 from typing import Any
 
+from ..event import Event
 from ..loop.plan import Plan
 from ..message import Message
 from ..outcome import Outcome
-from ..store import Guard, Kind, Row, RunFinish, Start, Step, Store
+from ..store import Guard, Kind, Row, RunFinish, Start, Step
+from ..store.encoded_events import EncodedEvents, encode_header
 from .history import JOURNAL_CODEC, encode_plan
 
 _TASK_CHARACTERS = 200
 
 
 class PendingStep:
-    """Collects rows, messages and events of one run for one commit. Thread-safe; commits are in order."""
+    """Collects rows, messages and events of one run for one commit. Outcomes may be added on any thread.
 
-    def __init__(self, store: Store, *, is_child: bool) -> None:
+    `start_metadata` is added to the metadata of the run's start. Results and events do not have it.
+    """
+
+    def __init__(self, *, is_child: bool, start_metadata: Mapping[str, Any] = MappingProxyType({})) -> None:
         self.plan: Plan | None = None
         """Plan that the run started with."""
         self.take = 0
@@ -27,21 +33,23 @@ class PendingStep:
         """True once the store has the run."""
         self.is_resumed = False
         """True until the first commit after a resume."""
+        self.drop_events_after: int | None = None
+        """Number of the last event that counts, until the first commit after a resume. None means all count."""
         self.state_changed = False
-        self._store = store
+        self.earlier = 0
+        """Number of messages of the plan that the transcript had before the run."""
         self._is_child = is_child
-        self._uncommitted: Step | None = None
-        """Step that could not be written without waiting."""
+        self._start_metadata = start_metadata
         self._rows_lock = Lock()
-        self._commit_lock = Lock()
         self._rows: list[Row] = []
         self._messages: list[Message] = []
-        self._events: list[Mapping[str, Any]] = []
+        self._events: list[Event] = []
+        self._header_text = ""
 
-    def add_started(self, n: int, fingerprint: int, data: Mapping[str, Any], messages: Sequence[Message]) -> None:
+    def add_started(self, n: int, fingerprint: int, data: str, messages: Sequence[Message]) -> None:
         """Add the start of an effect, with the messages that it appends."""
         with self._rows_lock:
-            self._rows.append(Row(n, Kind.STARTED, JOURNAL_CODEC.dumps(data), fingerprint, self.take))
+            self._rows.append(Row(n, Kind.STARTED, data, fingerprint, self.take))
             self._messages += messages
 
     def add_outcome(self, n: int, call_id: str, outcome: Outcome) -> None:
@@ -51,8 +59,9 @@ class PendingStep:
 
     def add_answer(self, n: int, fingerprint: int, answer: object) -> None:
         """Add the answer to an effect."""
+        row = Row(n, Kind.ANSWER, JOURNAL_CODEC.dumps(answer), fingerprint, self.take)
         with self._rows_lock:
-            self._rows.append(Row(n, Kind.ANSWER, JOURNAL_CODEC.dumps(answer), fingerprint, self.take))
+            self._rows.append(row)
 
     def add_extended(self, n: int, signals: Sequence[object]) -> None:
         """Add signals that extend a run that had ended, at its last answer."""
@@ -64,45 +73,27 @@ class PendingStep:
         with self._rows_lock:
             self._messages += messages
 
-    def add_event(self, event: Mapping[str, Any]) -> None:
-        """Add an event."""
-        with self._rows_lock:
-            self._events.append(event)
+    def add_event(self, event: Event) -> None:
+        """Add an event. All events of a run have the same header."""
+        self._events.append(event)
 
-    def commit(self, guard: Guard | None, finish: RunFinish | None = None) -> None:
-        """Write what is pending. The end of a top run also releases its lease. This blocks."""
-        with self._commit_lock:
-            step, self._uncommitted = self._uncommitted or self._build_step(guard, finish), None
-            if step.rows or step.events or step.finish is not None:
-                self._store.keep(step)
+    def build(self, guard: Guard | None, finish: RunFinish | None = None) -> Step | None:
+        """Return what is pending as one step, or None if that is nothing. The end of a top run releases its lease."""
+        step = self._build_step(guard, finish)
+        return step if step.rows or step.events or step.finish is not None else None
 
-    def commit_now(self, guard: Guard | None, finish: RunFinish | None = None) -> bool:
-        """Write what is pending without waiting. Return False if that is not possible; then call `commit`."""
-        keep_now = getattr(self._store, "keep_now", None)
-        if keep_now is None or not self._commit_lock.acquire(blocking=False):
-            return False
-        try:
-            step = self._build_step(guard, finish)
-            if not (step.rows or step.events or step.finish is not None) or keep_now(step):
-                return True
-            self._uncommitted = step
-            return False
-        finally:
-            self._commit_lock.release()
-
-    def commit_outcomes(self, guard: Guard | None) -> None:
-        """Write outcomes while other calls of their batch are in progress. This blocks.
+    def build_outcomes(self, guard: Guard | None) -> Step | None:
+        """Return outcomes while other calls of their batch are in progress, or None if there are none.
 
         Nothing else is written: events after an answer belong to the commit of the next start, which has their number.
         If other rows are pending, the outcomes wait for that commit.
         """
-        with self._commit_lock:
-            with self._rows_lock:
-                only_outcomes = all(row.kind is Kind.OUTCOME for row in self._rows)
-                rows, self._rows = (self._rows, []) if only_outcomes else ([], self._rows)
-            if rows:
-                assert self.plan is not None, "a loop with effects has started"
-                self._store.keep(Step(run_id=self.plan.run_id, guard=guard, rows=rows))
+        assert self.plan is not None, "a loop with effects has started"
+        with self._rows_lock:
+            if not self._rows or any(row.kind is not Kind.OUTCOME for row in self._rows):
+                return None
+            rows, self._rows = self._rows, []
+        return Step(run_id=self.plan.run_id, guard=guard, rows=rows)
 
     def _build_step(self, guard: Guard | None, finish: RunFinish | None) -> Step:
         plan = self.plan
@@ -111,9 +102,9 @@ class PendingStep:
             rows, self._rows = self._rows, []
             messages, self._messages = self._messages, []
             events, self._events = self._events, []
-        start = None if self.is_stored else _build_start(plan)
+        start = None if self.is_stored else _build_start(plan, {} if self._is_child else self._start_metadata)
         if start is not None:
-            rows.insert(0, Row(0, Kind.RUN, encode_plan(plan)))
+            rows.insert(0, Row(0, Kind.RUN, encode_plan(plan, self.earlier)))
         has_new_state = self.state_changed or (start is not None and bool(plan.state))
         step = Step(
             run_id=plan.run_id,
@@ -122,16 +113,23 @@ class PendingStep:
             rows=rows,
             messages=messages,
             state=dict(plan.state) if has_new_state and not self._is_child else None,
-            events=events,
+            events=self._encode(events),
             finish=finish,
             again=self.is_resumed,
+            drop_events_after=self.drop_events_after,
             release=finish is not None and not self._is_child,
         )
-        self.is_stored, self.is_resumed, self.state_changed = True, False, False
+        self.is_stored, self.is_resumed, self.state_changed, self.drop_events_after = True, False, False, None
         return step
 
+    def _encode(self, events: Sequence[Event]) -> EncodedEvents | tuple[()]:
+        if not events:
+            return ()
+        self._header_text = self._header_text or encode_header(events[0].header)
+        return EncodedEvents(events, self._header_text)
 
-def _build_start(plan: Plan) -> Start:
+
+def _build_start(plan: Plan, more_metadata: Mapping[str, Any]) -> Start:
     task = next((message.content for message in reversed(plan.messages) if message.content), "")
     return Start(
         at=plan.started_at,
@@ -139,5 +137,5 @@ def _build_start(plan: Plan) -> Start:
         session=plan.session_id,
         parent=plan.parent_run_id,
         task=str(task)[:_TASK_CHARACTERS],
-        metadata=plan.metadata,
+        metadata={**plan.metadata, **more_metadata},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from threading import Condition
 
 import anyio
@@ -35,6 +36,7 @@ class RunTimer:
         "_scope",
         "_started_at",
         "_timer",
+        "on_alarm",
         "was_cancelled",
     )
 
@@ -47,6 +49,8 @@ class RunTimer:
         self._scope: anyio.CancelScope | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.on_alarm: Callable[[], object] | None = None
+        """Called after an effect was cancelled at its deadline. Only on asyncio."""
         self.was_cancelled = False
         """True once the current scope was cancelled, so that the next effect needs a new one."""
 
@@ -83,9 +87,13 @@ class RunTimer:
         """Wait until the condition is notified or the seconds have passed."""
         self._clock.wait(condition, seconds)
 
+    def is_on_trio(self) -> bool:
+        """Return True if the running event loop is trio's."""
+        return asyncio._get_running_loop() is None
+
     def scope(self) -> anyio.CancelScope:
         """Return a new cancel scope. On asyncio its class is cached, because anyio would look it up each time."""
-        if asyncio._get_running_loop() is None:  # trio
+        if self.is_on_trio():
             return anyio.CancelScope()
         if not _SCOPES:
             _SCOPES.append(type(anyio.CancelScope()))
@@ -141,3 +149,5 @@ class RunTimer:
         elif self._scope is not None:
             self._scope.cancel()
             self.was_cancelled = True
+            if self.on_alarm is not None:
+                self.on_alarm()

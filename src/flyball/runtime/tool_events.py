@@ -53,15 +53,16 @@ class ToolEvents:
 
     def on_ended(self, tool_call: ToolCallRun) -> None:
         """Record the outcome in the journal. The loop emits the event, in the order of the calls."""
+        self._recorder.at = self._timer.now()
         self._journal.record_outcome(tool_call)
 
     def on_report(self, tool_call: ToolCallRun, text: str) -> None:
-        """Emit a progress report. A report from the run's own thread is emitted before this returns."""
+        """Emit a report. A report from the run's own thread is emitted before this returns."""
         if get_ident() == self._thread:
-            self._stream(ToolReported, tool_call.call.id, tool_call.tool.name, text)
+            self._emit_report(tool_call, text)
         elif self._call_soon is not None:
             with contextlib.suppress(RuntimeError):  # the event loop is closed
-                self._call_soon(lambda: self._stream(ToolReported, tool_call.call.id, tool_call.tool.name, text))
+                self._call_soon(lambda: self._emit_report(tool_call, text))
 
     def on_late_result(self, tool_call: ToolCallRun) -> None:
         """Signal a call that returned after its end was decided, to the run or, if that has ended, to its parent."""
@@ -71,6 +72,12 @@ class ToolEvents:
     def on_text(self, text: str) -> None:
         """Emit a piece of text from the model."""
         self._stream(Delta, text)
+
+    def _emit_report(self, tool_call: ToolCallRun, text: str) -> None:
+        """Emit a report with its own time, which is not progress of the run."""
+        progress_at = self._recorder.at
+        self._stream(ToolReported, tool_call.call.id, tool_call.tool.name, text)
+        self._recorder.at = progress_at
 
     def _stream(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         if not self._signals.ended:

@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ from ..agent.agent import Agent
 from ..agent.run import Run
 from ..chain import Chain, ChainDepthMiddleware, current
 from ..errors import ConfigError, UsageError
-from ..message import Message, MessageType, Role
 from ..result import Result, Stop
 from .asgi import (
     CANCELLED_BY_CLIENT,
@@ -35,10 +34,8 @@ from .asgi import (
     send_json,
 )
 from .request import ChatRequest, parse_request, read_body
-from .stream import send_events, send_problem, send_result
-
-_MAX_MESSAGES = 1_000
-"""Maximum number of messages kept per session in memory."""
+from .sessions import ChatSession, ChatSessions
+from .stream import send_events, send_problem, send_result, to_response
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +68,7 @@ def chat_app(
     path: str = "/chat",
     runs: int = 32,
     sessions: int = 1_000,
+    session_bytes: int = 64_000_000,
     body_bytes: int = 1_000_000,
     read_seconds: float = 10.0,
     run_seconds: float | None = None,
@@ -84,6 +82,7 @@ def chat_app(
     - `path`: route of the agent.
     - `runs`: maximum number of runs at a time.
     - `sessions`: maximum number of sessions in memory; unused if the agent has a store, which then holds them.
+    - `session_bytes`: maximum size of all sessions in memory together. The least recently used ones are dropped.
     - `body_bytes`: maximum size of a request body.
     - `read_seconds`: maximum time to receive a body, and for an async `token` check.
     - `run_seconds`: maximum time of a run, within the agent's own limits. None means no further limit.
@@ -101,6 +100,7 @@ def chat_app(
         token=token,
         max_runs=validation.check_int("chat_app, runs", runs, min_value=1),
         max_sessions=validation.check_int("chat_app, sessions", sessions, min_value=1),
+        max_session_bytes=validation.check_int("chat_app, session_bytes", session_bytes, min_value=1),
         max_bytes=validation.check_int("chat_app, body_bytes", body_bytes, min_value=1),
         read_s=validation.parse_timeout("chat_app, read_seconds", read_seconds),
         run_s=validation.parse_timeout("chat_app, run_seconds", run_seconds),
@@ -118,6 +118,8 @@ class AppLimits:
     max_runs: int = 32
     max_sessions: int = 1_000
     """Maximum number of sessions in memory."""
+    max_session_bytes: int = 64_000_000
+    """Maximum size of all sessions in memory."""
     max_bytes: int = 1_000_000
     """Maximum size of a request body."""
     read_s: float = 10.0
@@ -138,7 +140,7 @@ class ChatApp:
         self._agent = agent
         self._handler = self._serve if chain is None else ChainDepthMiddleware(self._serve, chain)
         self._limits = limits
-        self._sessions = ChatSessions(limits.max_sessions)
+        self._sessions = ChatSessions(limits.max_sessions, limits.max_session_bytes)
         self._runs: set[Run] = set()
         self._closing = False
 
@@ -260,7 +262,8 @@ class ChatApp:
             if isinstance(opened, Problem):
                 return opened
             result = await self._run_to_end(opened, receive, client, wants_stream)
-            session.store_messages(result.messages)
+            if in_memory:
+                self._sessions.store(session, result.messages)
         finally:
             session.is_busy = False
         if result.stop is Stop.CONTENDED:
@@ -270,7 +273,7 @@ class ChatApp:
             await (
                 send_result(result, client)
                 if wants_stream
-                else send_json(client, 200, "application/json", result.to_dict())
+                else send_json(client, 200, "application/json", to_response(result))
             )
         return None
 
@@ -341,51 +344,3 @@ def _identify_caller(headers: Mapping[str, str]) -> str:
     """
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return hashlib.sha256(f"{scheme.lower()} {token.strip()}".encode("latin-1")).hexdigest()
-
-
-@dataclass(slots=True)
-class ChatSession:
-    """Conversation that spans several runs, one run at a time."""
-
-    messages: Sequence[Message] = ()
-    is_busy: bool = False
-
-    def store_messages(self, messages: Sequence[Message]) -> None:
-        """Store the messages of a run.
-
-        A very long conversation loses its oldest messages; the first one kept is always text from the user.
-        """
-        first = max(0, len(messages) - _MAX_MESSAGES)
-        while first and first < len(messages) and not _is_user_text(messages[first]):
-            first += 1
-        self.messages = tuple(messages[first:])
-
-
-class ChatSessions:
-    """Sessions kept in memory, up to a maximum.
-
-    The least recently used session is dropped first, unless a run is using it.
-    """
-
-    def __init__(self, max_sessions: int) -> None:
-        self._max_sessions = max_sessions
-        self._by_key: dict[tuple[str, str], ChatSession] = {}
-
-    def __len__(self) -> int:
-        return len(self._by_key)
-
-    def open(self, key: tuple[str, str]) -> ChatSession:
-        """Return the session of this caller and name, creating it if needed."""
-        session = self._by_key.pop(key, None) or ChatSession()
-        self._by_key[key] = session  # re-inserted at the end: dicts keep order, so the first keys are the oldest
-        surplus = len(self._by_key) - self._max_sessions
-        idle = [
-            other for other, candidate in self._by_key.items() if not candidate.is_busy and candidate is not session
-        ]
-        for idle_key in idle[: max(0, surplus)]:
-            del self._by_key[idle_key]
-        return session
-
-
-def _is_user_text(message: Message) -> bool:
-    return message.role is Role.USER and message.type is MessageType.TEXT

@@ -18,10 +18,11 @@ from .._internal.workers import get_call_soon, loop_time
 from ..budget.budget import Hold
 from ..budget.budget_set import narrow
 from ..budget.deadline import Clock
+from ..budget.remedy import describe_refusal_remedy
 from ..budget.run_budget import Refusal, TurnBudget
 from ..chain.caller import COUNTED_BUDGETS, POSITION, Position
 from ..errors import ConfigError, RemoteError, describe_error
-from ..event import BudgetRefused, Event, Header, RunEnded, RunStarted
+from ..event import BudgetRefused, Event, Header, RunEnded, RunStarted, ToolReported
 from ..loop.child_task import SHARED_BUDGETS, ChildTask, subtract_end_margin
 from ..loop.effects import Cancel, Stalled
 from ..loop.plan import Plan
@@ -30,6 +31,7 @@ from ..recorder import Recorder
 from ..result import Result, Stop
 from ..runtime import Runner, SignalQueue
 from ..unit import Unit
+from .request import has_valid_size
 
 _MAX_RUNS = 1_000
 """Maximum number of runs that one request may report."""
@@ -59,7 +61,9 @@ class RemoteRunner:
         self._plan = plan
         self._clock = clock
         self._budget = RemoteBudget(shared)
-        self._started_at = self._last_event_at = clock.now()
+        self._envelope: TurnBudget | None = None
+        """Limits that the service was sent. None before the run has started."""
+        self._started_at = self._last_progress_at = clock.now()
         self._cancel_scope: anyio.CancelScope | None = None
         self._call_soon: Callable[[Callable[[], object]], object] | None = None
         self._stalled_s: float | None = None
@@ -67,8 +71,8 @@ class RemoteRunner:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the last event arrived."""
-        return self._clock.now() - self._last_event_at
+        """Seconds since the last event arrived. Reports of tools do not count."""
+        return self._clock.now() - self._last_progress_at
 
     def stall(self, idle_s: float) -> None:
         """Close the request because the run makes no progress."""
@@ -100,10 +104,10 @@ class RemoteRunner:
         own = limits.open(self._clock, plan.max_seconds, plan.max_amounts, plan.level)
         refusal = self._budget.reserve({name: own.budgets[name].ceiling for name in COUNTED_BUDGETS})
         max_amounts = narrow(plan.max_amounts or {}, self._budget.amounts)
-        envelope = limits.open(self._clock, plan.max_seconds, max_amounts, plan.level)
+        envelope = self._envelope = limits.open(self._clock, plan.max_seconds, max_amounts, plan.level)
         self.recorder.emit(RunStarted, envelope.snapshot(), self.agent)
         if refusal is not None:
-            self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag)
+            self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag, describe_refusal_remedy(refusal, envelope))
             return self._finish(
                 self._build_result(
                     Stop.BUDGET, envelope, flags=(refusal.flag,), warning=refusal.warning, text=_NOT_ASKED
@@ -181,16 +185,23 @@ class RemoteRunner:
             return self._finish_unknown(Stop.STALLED, warning=warning)
         refusal = envelope.refuse("seconds")
         self.recorder.at = self._clock.now() - self._started_at
-        self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag)
+        self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag, describe_refusal_remedy(refusal, envelope))
         return self._finish_unknown(Stop.DEADLINE, flags=(refusal.flag,), warning=refusal.warning)
 
     def _finish_unknown(self, stop: Stop, **fields: Any) -> Result:
-        """Return a result for unknown usage; the whole reservation counts as used."""
+        """Return a result for unknown usage. All that the service was lent counts as used, and nothing beyond that."""
         self._budget.settle(None)
-        return self._finish(self._build_result(stop, None, **fields))
+        result = self._build_result(stop, self._envelope, **fields)
+        lent = {
+            name: replace(snapshot, used=snapshot.ceiling or 0)
+            for name, snapshot in result.budgets.items()
+            if name in COUNTED_BUDGETS and snapshot.ceiling is not None
+        }
+        children = {name: snapshot for name, snapshot in result.budgets.items() if name == "children"}
+        return self._finish(replace(result, budgets={**lent, **children}))  # no child runs are lent to a service
 
     def _build_result(self, stop: Stop, envelope: TurnBudget | None, **fields: Any) -> Result:
-        """Build a result made here; `envelope` is None if the usage is unknown."""
+        """Build a result made here; `envelope` is None if the run has not started."""
         budgets = {} if envelope is None else envelope.snapshots()
         ids = {"run_id": self._task.run_id, "metadata": self._plan.metadata}
         return Result(stop=stop, budgets=budgets, seconds=self._clock.now() - self._started_at, **ids, **fields)
@@ -213,7 +224,8 @@ class RemoteRunner:
         )
 
     def _receive_event(self, data: Mapping[str, Any]) -> None:
-        self._last_event_at = self._clock.now()
+        if data.get("event") != ToolReported.kind:
+            self._last_progress_at = self._clock.now()
         self._remote_events.receive_event(data)
 
     def _emit(self, event: Event) -> None:
@@ -337,7 +349,9 @@ class RemoteEvents:
         run_id = event.header.run_id
         if isinstance(event, RunStarted) and self._is_new(event.header):
             parent_id = event.header.parent_run_id if self._known_ids else self._own_id
-            self._open_runs[run_id] = _RemoteRunState(replace(event.header, parent_run_id=parent_id), event)
+            metadata = event.header.metadata if has_valid_size(event.header.metadata) else None
+            header = replace(event.header, parent_run_id=parent_id, metadata=metadata)
+            self._open_runs[run_id] = _RemoteRunState(header, event)
             self._known_ids.add(run_id)
         elif isinstance(event, RunStarted) or run_id not in self._open_runs:
             return

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import anyio
 
+from .._internal.jsonable import to_json_text
 from ..budget.deadline import Clock, Deadline
 from ..budget.run_budget import TurnBudget
 from ..errors import MessageError, suggest_names
@@ -26,6 +27,9 @@ LIMITS: Mapping[str, Unit] = {
 }
 _KEYS = ("message", "messages", "session", "metadata", "limits")
 _MAX_SESSION_CHARS = 200
+_MAX_LIMIT = 2**53
+MAX_METADATA_BYTES = 16_384
+"""Maximum size of the metadata of a request, which a store keeps with each event."""
 _CLIENT_GONE = Problem(400, "client_gone", "The client disconnected before the request was complete.")
 
 
@@ -107,6 +111,8 @@ def _parse_fields(data: Mapping[str, Any]) -> ChatRequest:
         raise ValueError(f"`session` must be a printable text of 1 to {_MAX_SESSION_CHARS} characters.")
     if metadata is not None and not isinstance(metadata, dict):
         raise ValueError("`metadata` must be an object.")
+    if not has_valid_size(cast("object", metadata)):
+        raise ValueError(f"`metadata` may have at most {MAX_METADATA_BYTES:,} bytes as JSON.")
     return ChatRequest(
         messages=_parse_messages(data),
         session=session,
@@ -146,9 +152,14 @@ def _parse_limits(data: object) -> dict[str, int | float]:
             limits[name] = unit.parse(None if isinstance(amount, str) else amount)
         except ValueError:
             limits[name] = 0
-        if limits[name] <= 0:
-            raise ValueError(f"`limits.{name}` must be {unit.expected} above 0.")
+        if not 0 < limits[name] <= unit.parse(_MAX_LIMIT):
+            raise ValueError(f"`limits.{name}` must be {unit.expected} above 0, at most 2^53.")
     return limits
+
+
+def has_valid_size(metadata: object) -> bool:
+    """Check whether metadata from outside are small enough to be repeated."""
+    return not metadata or len(to_json_text(metadata)) <= MAX_METADATA_BYTES
 
 
 def _is_name(value: object) -> bool:

@@ -99,7 +99,6 @@ class Codec:
         for tag, kind in known:
             self._register(tag, kind)
         self._keys = {tag: _list_keys(kind) for tag, kind in known}
-        self._encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
         self._decode = json.JSONDecoder(object_hook=self._read).decode
 
     def keys(self, tag: str) -> tuple[str, ...]:
@@ -112,9 +111,9 @@ class Codec:
     def dumps(self, value: object) -> str:
         """Encode a value as JSON. Values of unknown classes go through `to_jsonable`."""
         try:
-            return self._encode(self._write(value, 0))
+            return encode_json(self._write(value, 0))
         except (_TooDeep, RecursionError):
-            return self._encode(self._write(to_jsonable(value), 0))
+            return encode_json(self._write(to_jsonable(value), 0))
 
     def loads(self, text: str) -> Any:
         """Decode text written by `dumps`. Raises StoreError for any other text."""
@@ -154,8 +153,14 @@ class Codec:
         def write_fields(value: Any, _depth: int) -> dict[str, Any]:
             row: dict[str, Any] = {_TAG: name}
             for field_name, key, default in slots:
-                field_value = getattr(value, field_name)
+                field_value: Any = getattr(value, field_name)
                 if field_value is default:
+                    continue
+                # As `write` does; a call for each field would take longer.
+                if type(field_value) in _PLAIN_TYPES or (
+                    type(field_value) is int and -_MAX_INT < field_value < _MAX_INT
+                ):
+                    row[key] = field_value
                     continue
                 try:
                     # Depth counts from 0 in each field: one deep value, such as a tool's, must not affect the others.
@@ -229,23 +234,23 @@ def _write_bytes(value: bytes, _depth: int) -> Any:
     return {_TAG: "bytes", _VALUE: b64encode(value).decode()}
 
 
-def to_events_text(events: Sequence[Mapping[str, Any]]) -> str:
-    """Encode events, which already consist of JSON types, as JSON."""
-    try:  # pydantic_core takes a third of the time of the json module
-        return to_json(events).decode()
-    except (PydanticSerializationError, ValueError):
-        return to_text(events)
-
-
 def to_text(value: object) -> str:
     """Encode a value as JSON. Other types go through `to_jsonable`."""
     try:
-        return _write(value)
+        return _encode_with_json(value)
     except (TypeError, ValueError, RecursionError):
-        return _write(to_jsonable(value))
+        return _encode_with_json(to_jsonable(value))
 
 
-_write = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+_encode_with_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+def encode_json(value: object) -> str:
+    """Encode a value that consists of JSON types. Text with lone surrogates needs the json module, which is slower."""
+    try:
+        return to_json(value).decode()
+    except (PydanticSerializationError, ValueError):
+        return _encode_with_json(value)
 
 
 def to_value(text: str) -> Any:
@@ -259,15 +264,23 @@ def to_line(message: Message) -> str:
         "run": message.run,
         "n": message.n,
         "created_at": message.created_at,
-        "type": message.type,
-        "role": message.role,
+        "type": message.type._value_,  # a string: pydantic_core takes a microsecond for a member of an enum
+        "role": message.role._value_,
         "content": message.content,
     }
     for key in ("payload", "metadata", "group"):
         value = getattr(message, key)
         if value is not None:
             row[key] = value
-    return to_text(row)  # not json.dumps: a value that is not JSON must not make the whole step fail
+    return to_line_text(row)
+
+
+def to_line_text(value: object) -> str:
+    """Encode a value that consists of JSON types, mostly. A value that does not must not make a whole step fail."""
+    try:
+        return to_json(value, inf_nan_mode="null").decode()
+    except (PydanticSerializationError, ValueError):
+        return to_text(value)
 
 
 def to_message(text: str) -> Message:

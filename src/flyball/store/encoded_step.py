@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from typing import Any
 
-from .codec import Codec, replace_surrogates, to_events_text, to_line, to_text, to_value
+from .codec import Codec, encode_json, replace_surrogates, to_line, to_line_text, to_text, to_value
+from .encoded_events import EncodedEvents
 from .records import Guard, Kind, Row, RunFinish, Start, Step
 
 STATE_CODEC = Codec()
@@ -41,6 +42,8 @@ class EncodedStep:
     """`finish.record` as JSON. None without a finish or a record."""
     again: bool
     release: bool
+    drop_events_after: int | None
+    """Events above this `seq` are removed first. None means none."""
 
     @classmethod
     def of(cls, step: Step) -> EncodedStep:
@@ -58,16 +61,21 @@ class EncodedStep:
             start,
             to_text(start.metadata) if start else "",
             step.rows,
-            [to_line(message) for message in step.messages],
+            [to_line(message) for message in step.messages] if step.messages else (),
             None if step.state is None else STATE_CODEC.dumps(dict(step.state)),
-            to_events_text(step.events) if step.events else None,
-            [event["seq"] for event in step.events],
+            _encode_events(step.events) if step.events else None,
+            step.seqs if step.events else (),
             [(row.take, row.n) for row in step.rows if row.kind is Kind.ANSWER],
             finish,
-            to_text(finish.record) if finish and finish.record is not None else None,
+            to_line_text(finish.record) if finish and finish.record is not None else None,
             step.again,
             step.release,
+            step.drop_events_after,
         )
+
+
+def _encode_events(events: Sequence[Mapping[str, Any]]) -> str:
+    return events.text if isinstance(events, EncodedEvents) else encode_json(events)
 
 
 def is_increasing(last: tuple[int, int] | None, answers: Sequence[tuple[int, int]]) -> bool:
@@ -75,7 +83,11 @@ def is_increasing(last: tuple[int, int] | None, answers: Sequence[tuple[int, int
 
     This order makes a second answer to one effect impossible.
     """
-    return all(before < after for before, after in pairwise(answers if last is None else (last, *answers)))
+    for answer in answers:
+        if last is not None and answer <= last:
+            return False
+        last = answer
+    return True
 
 
 def filter_events_after(events: str, seq: int) -> str:

@@ -270,6 +270,8 @@ class MemoryTables:
         run.updated_at = now
         run.rows += encoded.rows
         run.last_answer = encoded.answers[-1] if encoded.answers else run.last_answer
+        if encoded.drop_events_after is not None:
+            run.events = {seq: event for seq, event in run.events.items() if seq <= encoded.drop_events_after}
         last_seq = next(reversed(run.events), -1)
         new_events = (event for event in to_value(encoded.events or "[]") if event["seq"] > last_seq)
         run.events.update({event["seq"]: event for event in new_events})

@@ -46,11 +46,11 @@ class Kind(StrEnum):
     """A limit of an ended run was raised."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Row:
     """One row of a journal.
 
-    `data` is JSON from `Codec.dumps`; stores do not parse it.
+    `data` is JSON from `Codec.dumps`; stores do not parse it. Not frozen, for speed; treat it as a value.
     """
 
     n: int
@@ -89,7 +89,8 @@ class RunFinish:
     """Seconds since the epoch."""
     stop: str
     record: Mapping[str, Any] | None = None
-    """`Result.to_dict()`. None in lists, which leave it out."""
+    """`Result.to_dict()` without events, and without the messages that the session's transcript has. None in lists,
+    which leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,9 @@ class Step:
     finish: RunFinish | None = None
     again: bool = False
     """Whether the run was resumed after its end. Removes its finish until the next one."""
+    drop_events_after: int | None = None
+    """Remove the run's events with a `seq` above this one, before `events` are added. None keeps all. A run that is
+    resumed from a question removes the events of its pause, because its turn and its calls have not ended there."""
     release: bool = False
     """Whether to release the guard's lease in the same commit."""
 
@@ -170,11 +174,19 @@ class Step:
         """Raise ConfigError for a missing guard or run id, or for events out of order."""
         if not self.guard and (self.messages or self.state is not None or self.release):
             raise UsageError("a step with messages, state or a release needs the guard of the session")
-        if not self.run_id and (self.start or self.rows or self.events or self.finish or self.again):
+        has_run_data = self.start or self.rows or self.events or self.finish or self.again
+        if not self.run_id and (has_run_data or self.drop_events_after is not None):
             raise UsageError("a step with a start, rows, events or a finish needs the run_id")
+        if not self.events:
+            return
         last_seq = -1
-        for event in self.events:
-            seq = event.get("seq")
+        for seq in self.seqs:
             if not isinstance(seq, int) or seq <= last_seq:
                 raise ConfigError("step, events", seq, f"a seq above {last_seq}, that of the previous event")
             last_seq = seq
+
+    @property
+    def seqs(self) -> Sequence[Any]:
+        """The `seq` of each event."""
+        seqs: Sequence[Any] | None = getattr(self.events, "seqs", None)  # of encoded events, which need not be decoded
+        return [event.get("seq") for event in self.events] if seqs is None else seqs

@@ -201,7 +201,7 @@ class EffectRunner:
                 value = run_coroutine(value, "an async tool")
             tool_call.succeed(value, ends_at, self._performer.run_id)
         except BaseException as error:
-            tool_call.fail(error, ends_at)
+            tool_call.fail(error, ends_at, self._performer.run_id)
         return ends_at
 
     def advance_to(self, at: float) -> None:

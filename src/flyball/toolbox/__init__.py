@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from ..errors import UnknownTool
@@ -12,27 +12,29 @@ from .fetch_tool import fetch
 from .read_tools import files
 from .write_tools import write
 
-ToolFactory = Callable[[str, bool], list[Tool]]
-"""Makes tools from the text after the colon and whether each call needs approval."""
+ToolFactory = Callable[[str, bool, Sequence[str]], list[Tool]]
+"""Makes tools from the text after the colon, whether each call needs approval, and the variables that programs inherit.
+"""
 
 _FACTORIES: Mapping[str, ToolFactory] = MappingProxyType(
     {
-        "files": lambda option, approve: files(option or "."),
-        "write": lambda option, approve: write(option or "."),
-        "python": lambda option, approve: python(option or ".", approve=approve),
-        "shell": lambda option, approve: shell(option or ".", approve=approve),
-        "fetch": lambda option, approve: fetch(allow=[option] if option else ()),
+        "files": lambda option, approve, pass_env: files(option or "."),
+        "write": lambda option, approve, pass_env: write(option or "."),
+        "python": lambda option, approve, pass_env: python(option or ".", approve=approve, pass_env=pass_env),
+        "shell": lambda option, approve, pass_env: shell(option or ".", approve=approve, pass_env=pass_env),
+        "fetch": lambda option, approve, pass_env: fetch(allow=[option] if option else ()),
     }
 )
 NAMES = tuple(_FACTORIES)
 """Names that `by_name` accepts."""
 
 
-def by_name(names: str | Iterable[str], *, approve: bool = True) -> list[Tool]:
+def by_name(names: str | Iterable[str], *, approve: bool = True, pass_env: Sequence[str] = ()) -> list[Tool]:
     """Return the tools with the given names.
 
     A name may have an option after a colon: a folder, or for `fetch` an address to allow. A text has commas between the
-    names. `approve=False` lets Python code and shell commands run without approval.
+    names. `approve=False` lets Python code and shell commands run without approval. `pass_env` names further variables
+    that they inherit.
 
     Raises:
         UnknownTool: there is no tool with this name.
@@ -46,7 +48,7 @@ def by_name(names: str | Iterable[str], *, approve: bool = True) -> list[Tool]:
         name, _, option = item.strip().partition(":")
         if name not in _FACTORIES:
             raise UnknownTool(name, NAMES)
-        tools += _FACTORIES[name](option, approve)
+        tools += _FACTORIES[name](option, approve, pass_env)
     return list(Toolset(tools).values())
 
 

@@ -6,33 +6,22 @@ Each call runs in a process of its own. By default a person must approve each ca
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated
 
 from ..errors import ConfigError, UsageError
 from ..tools import Approve, Options, Tool, ToolContext
 from .process import run_command
 
-_SECRET_NAME = re.compile(
-    r"""
-    SECRET | TOKEN | PASSW | PASSPHRASE | CREDENTIAL | APIKEY
-    | (?:^|_) (?: KEYS? | AUTH | PASS | PWD | PAT | DSN | COOKIES? ) (?:_|$)
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-_SECRET_VALUE = re.compile(
-    r"""
-    ://[^/\s@:]*+:[^/\s@]++@                                           # a URL with a password
-    | -----BEGIN\ [A-Z ]*PRIVATE\ KEY
-    | ^eyJ[\w-]{10,}\.                                                 # a JSON web token
-    | ^(?:sk|pk|rk)[-_][\w-]{16,}$
-    | ^(?:gh[oprsu]_|github_pat_|glpat-|hf_|npm_|pypi-|xox[a-z]-|AKIA|AIza)[\w-]{16,}$
-    """,
-    re.VERBOSE,
-)
-_HARMLESS_NAMES = frozenset({"PWD", "OLDPWD"})
+ENVIRONMENT = frozenset(
+    {
+        "PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TERM", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES",
+        "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "VIRTUAL_ENV", "CONDA_PREFIX", "SSL_CERT_FILE",
+        "SSL_CERT_DIR", "SYSTEMROOT",
+    }
+)  # fmt: skip
+"""Variables that programs inherit, besides those that begin with `LC_`. None of them carries a secret by custom."""
 
 
 def python(
@@ -41,6 +30,7 @@ def python(
     approve: Approve = True,
     timeout: float = 60.0,
     env: Mapping[str, str] | None = None,
+    pass_env: Sequence[str] = (),
 ) -> list[Tool]:
     """Return the tool `python`, which runs code in a fresh interpreter.
 
@@ -48,12 +38,14 @@ def python(
         cwd: the working directory.
         approve: whether a person must approve each call.
         timeout: seconds for each call.
-        env: variables to add to the environment, from which secrets are removed.
+        env: variables to add to the environment.
+        pass_env: names of further variables of this process that the program inherits. Others than `PATH`, `HOME`,
+            `LANG` and the like are not passed.
 
     >>> python()
     [<Tool python(code)>]
     """
-    runner = _Runner("python", cwd, env, lambda code: [sys.executable, "-I", "-u", "-X", "utf8", "-c", code])
+    runner = _Runner("python", cwd, env, pass_env, lambda code: [sys.executable, "-I", "-u", "-X", "utf8", "-c", code])
     return [Tool(runner.python, **_build_options(approve, timeout))]
 
 
@@ -63,6 +55,7 @@ def shell(
     approve: Approve = True,
     timeout: float = 60.0,
     env: Mapping[str, str] | None = None,
+    pass_env: Sequence[str] = (),
 ) -> list[Tool]:
     """Return the tool `shell`, which runs commands with `/bin/sh`.
 
@@ -70,25 +63,29 @@ def shell(
         cwd: the working directory.
         approve: whether a person must approve each call.
         timeout: seconds for each call.
-        env: variables to add to the environment, from which secrets are removed.
+        env: variables to add to the environment.
+        pass_env: names of further variables of this process that the program inherits. Others than `PATH`, `HOME`,
+            `LANG` and the like are not passed.
 
     >>> shell()
     [<Tool shell(command)>]
     """
-    runner = _Runner("shell", cwd, env, lambda command: ["/bin/sh", "-c", command])
+    runner = _Runner("shell", cwd, env, pass_env, lambda command: ["/bin/sh", "-c", command])
     return [Tool(runner.shell, **_build_options(approve, timeout))]
 
 
-def remove_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without variables that look like secrets.
+def select_environment(environment: Mapping[str, str], names: Collection[str] = ()) -> dict[str, str]:
+    """Return the variables that a program inherits: the usual ones, and those named.
 
-    >>> remove_secrets({"PATH": "/bin", "OPENAI_API_KEY": "x", "KEYBOARD": "de", "DB": "pg://me:pw@host/db"})
-    {'PATH': '/bin', 'KEYBOARD': 'de'}
+    A list of what is allowed, because no list of names and patterns knows every secret.
+
+    >>> select_environment({"PATH": "/bin", "LC_ALL": "C", "DB_PW": "x", "CI": "1"}, ["CI"])
+    {'PATH': '/bin', 'LC_ALL': 'C', 'CI': '1'}
     """
     return {
         name: value
         for name, value in environment.items()
-        if name in _HARMLESS_NAMES or not (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
+        if name in ENVIRONMENT or name in names or name.startswith("LC_")
     }
 
 
@@ -102,6 +99,7 @@ class _Runner:
         where: str,
         cwd: str | os.PathLike[str],
         env: Mapping[str, str] | None,
+        pass_env: Sequence[str],
         command: Callable[[str], list[str]],
     ) -> None:
         if not hasattr(os, "fork"):
@@ -109,7 +107,10 @@ class _Runner:
         self._cwd = os.path.realpath(cwd)
         if not os.path.isdir(self._cwd):  # noqa: PTH112
             raise ConfigError(f"{where}, cwd", cwd, "a folder that exists")
+        if isinstance(pass_env, str):  # each of its letters would be a name
+            raise ConfigError(f"{where}, pass_env", pass_env, "a list of names of variables")
         self._env = dict(env or {})
+        self._pass_env = frozenset(pass_env)
         self._command = command
 
     def python(
@@ -126,5 +127,5 @@ class _Runner:
 
     def _run(self, ctx: ToolContext, text: str) -> str:
         ctx.commit()
-        env = remove_secrets(os.environ) | self._env
+        env = select_environment(os.environ, self._pass_env) | self._env
         return run_command(self._command(text), cwd=self._cwd, env=env, token=ctx.token)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
 from typing import BinaryIO, cast
 
+from .._internal import supervisor
 from ..budget.deadline import DeadlineToken
 from ..errors import CommandFailed
-from . import supervisor
 from .text_page import MAX_CHARACTERS, clean_text
 
 _POLL_SECONDS = 0.05
@@ -31,8 +30,7 @@ def run_command(command: Sequence[str], *, cwd: str, env: Mapping[str, str], tok
         CommandFailed: it did not start, took too long or failed; the error contains the output.
     """
     seconds = token.remaining_s()
-    supervised = [sys.executable, "-I", "-S", supervisor.__file__, *command]
-    pipe = subprocess.PIPE
+    supervised, pipe = supervisor.build_command(0, command), subprocess.PIPE
     try:
         process = subprocess.Popen(
             supervised, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
@@ -124,7 +122,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     # Any byte on its input stops the supervisor. Closing the pipe would not be enough: a fork of this process may hold
     # it open as well. OSError: the supervisor has ended already.
     with suppress(OSError):
-        os.write(process.stdin.fileno(), b".")
+        os.write(process.stdin.fileno(), supervisor.STOP)
     process.stdin.close()
     process.stdout.close()  # else the supervisor might block on a full pipe
     process.stderr.close()

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from .._internal.jsonable import copy_arguments
 from .._internal.text import redact_arguments
 from .._internal.workers import Worker
 from ..budget.deadline import DeadlineToken
@@ -21,6 +22,8 @@ from .tool import Tool
 
 _ONE_CALL: Mapping[str, int] = {"tool_calls": 1}
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
+_MAX_KIND = 200
+"""Maximum length of the name of an exception class."""
 
 
 class ToolCallRun(OutcomeSlot):
@@ -90,10 +93,13 @@ class ToolCallRun(OutcomeSlot):
 
     @property
     def redacted_arguments(self) -> dict[str, Any]:
-        """Return the arguments with sensitive values replaced by `***`."""
+        """Return a copy of the arguments with sensitive values replaced by `***`.
+
+        The tool may change a list or a table that it receives. Events keep what was asked.
+        """
         if not self.tool.sensitive:
-            return self.values
-        return redact_arguments(self.values, self.tool.sensitive)
+            return copy_arguments(self.values)
+        return copy_arguments(redact_arguments(self.values, self.tool.sensitive))
 
     def start(self, now: float, deadline: float) -> None:
         """Set the start time and the deadline.
@@ -118,22 +124,26 @@ class ToolCallRun(OutcomeSlot):
             outcome.content, outcome.artifact = make_excerpt(content, self.idempotency_key(run_id))
         return self.close(outcome)
 
-    def fail(self, error: BaseException, now: float) -> bool:
+    def fail(self, error: BaseException, now: float, run_id: str) -> bool:
         """Close the call with the exception that the tool raised."""
         try:
-            message = str(error)
+            message = serialize_content(str(error))
         except (Exception, SystemExit):
             message = "the error has no readable message"
-        return self.close(Failure(kind=type(error).__name__, error=message, **self._outcome_fields(now)))
+        outcome = Failure(kind=type(error).__name__[:_MAX_KIND], error=message, **self._outcome_fields(now))
+        if len(message) > MAX_CHARACTERS:
+            outcome.error, outcome.artifact = make_excerpt(message, self.idempotency_key(run_id))
+            outcome.whole_error = message
+        return self.close(outcome)
 
-    def time_out(self, now: float) -> bool:
-        """Close the call as timed out."""
+    def time_out(self, now: float, hung: bool = False) -> bool:
+        """Close the call as timed out. `hung` says that an `async def` tool ignores its cancellation."""
         cap_s = round(self.deadline - self.started_at, 3)
-        return self.close(Timeout(cap_s=cap_s, hung=self.worker is not None, **self._outcome_fields(now)))
+        return self.close(Timeout(cap_s=cap_s, hung=hung or self.worker is not None, **self._outcome_fields(now)))
 
-    def cancel(self, now: float) -> bool:
+    def cancel(self, now: float, hung: bool = False) -> bool:
         """Close the call as cancelled."""
-        return self.close(Cancelled(hung=self.worker is not None, **self._outcome_fields(now)))
+        return self.close(Cancelled(hung=hung or self.worker is not None, **self._outcome_fields(now)))
 
     def deny(self, reason: Reason, message: str, now: float) -> bool:
         """Close the call as denied, before the tool ran."""

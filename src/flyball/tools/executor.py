@@ -16,6 +16,7 @@ import anyio.lowlevel
 from .._internal.workers import PRIVATE_LOOP, WorkerPool
 from ..budget.deadline import SYSTEM
 from ..budget.run_budget import TurnBudget
+from ..errors import describe_error
 from ..event import Event, Header, LateResultDropped, ToolEnded, ToolReported, ToolStarted
 from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success
 from ..progress import apply_changes
@@ -172,7 +173,8 @@ class Batch:
         try:
             apply_changes(self._executor.state, outcome.changes)
         except Exception as error:
-            message = f"the call succeeded, but its changes to the state could not be stored: {error}"
+            reason = describe_error(error)["message"]
+            message = f"the call succeeded, but its changes to the state could not be stored: {reason}"
             return Failure(
                 call_id=outcome.call_id,
                 tool=outcome.tool,

@@ -8,15 +8,12 @@ from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from ..errors import ArgumentError, quote_value, suggest_names
+from ..errors import ArgumentError, quote_value, suggest_names, truncate
 from .schema_check import SchemaCheck, Uncheckable
-from .signature import format_path
+from .signature import MAX_PROBLEM_CHARACTERS, MAX_PROBLEMS, format_path
 
-_MAX_PROBLEMS = 20
 _MAX_SUGGESTION_NAMES = 200
 """Maximum number of parameter names that an unknown name is compared with."""
-_MAX_PROBLEM_LENGTH = 300
-"""Characters of one problem, which may quote the whole argument."""
 
 
 class JsonSchemaArguments:
@@ -48,16 +45,16 @@ class JsonSchemaArguments:
             text = to_json(arguments) if isinstance(arguments, Mapping) else arguments or "{}"
             values: object = from_json(text, allow_inf_nan=False)
         except (ValueError, PydanticSerializationError) as error:
-            raise ArgumentError(self.name, (f"not JSON: {error}",)) from None
+            raise ArgumentError(self.name, (f"not JSON: {truncate(str(error), MAX_PROBLEM_CHARACTERS)}",)) from None
         if not isinstance(values, dict):
             raise ArgumentError(self.name, (f"arguments: expected an object; found {quote_value(values)}",))
         table = cast("dict[str, Any]", values)
         try:
-            problems = self._check.problems(table, _describe_error, _MAX_PROBLEMS)
+            problems = self._check.problems(table, _describe_error, MAX_PROBLEMS)
         except Uncheckable as error:
             raise ArgumentError(self.name, (f"they cannot be checked, so the call was not made: {error}",)) from None
         if problems:
-            raise ArgumentError(self.name, problems)
+            raise ArgumentError(self.name, tuple(truncate(problem, MAX_PROBLEM_CHARACTERS) for problem in problems))
         return table
 
 
@@ -76,4 +73,4 @@ def _describe_error(error: Any) -> Iterator[str]:
                     hint = f"; did you mean {suggestions[0]}?" if suggestions else ""
                     yield f"{format_path((*where, key))}: no such parameter{hint}"
         case _:
-            yield f"{format_path(where) or 'arguments'}: {error.message}"[:_MAX_PROBLEM_LENGTH]
+            yield f"{format_path(where) or 'arguments'}: {error.message}"

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 import anyio
 
+from .._internal.detach import run_detachable
 from .._internal.jsonable import to_jsonable
 from .._internal.workers import (
     WorkerPool,
     copy_context_for_thread,
     is_being_cancelled,
-    loop_time,
     run_and_wait,
     wait_for_worker,
 )
@@ -70,6 +70,8 @@ class ToolRunner:
     watcher: Watcher | None = None
     may_write: Callable[[], bool] = lambda: True
     """Returns False if the run has lost its session to another run, or may have."""
+    owner: object = None
+    """Identity of the agent, for its share of the workers."""
     parallel: int = 8
     """Maximum number of calls of one group in progress at a time."""
 
@@ -106,8 +108,11 @@ class ToolRunner:
             self.watcher.on_started(tool_call)
         try:
             if tool_call.tool.is_async:
-                with anyio.CancelScope(deadline=loop_time() + tool_call.deadline - tool_call.started_at):
-                    await self._run_in_loop(tool_call)
+                await run_detachable(
+                    partial(self._run_in_loop, tool_call),
+                    tool_call.deadline - tool_call.started_at,
+                    lambda: self.interrupt((tool_call,), timed_out=self.clock.now() >= tool_call.deadline, hung=True),
+                )
                 if tool_call.outcome is None:
                     self.interrupt((tool_call,), timed_out=True)
             else:  # no cancel scope: a thread cannot be interrupted
@@ -124,12 +129,12 @@ class ToolRunner:
         """
         return self._run_in_loop(tool_call) if tool_call.tool.is_async else self._run_in_worker(tool_call, math.inf)
 
-    def interrupt(self, tool_calls: Sequence[ToolCallRun], *, timed_out: bool = False) -> None:
-        """Close calls that are still open, as timed out or cancelled."""
+    def interrupt(self, tool_calls: Sequence[ToolCallRun], *, timed_out: bool = False, hung: bool = False) -> None:
+        """Close calls that are still open, as timed out or cancelled. `hung` says that they ignore it."""
         for tool_call in tool_calls:
             if tool_call.outcome is None:
                 now = self.clock.now()
-                was_open = tool_call.time_out(now) if timed_out else tool_call.cancel(now)
+                was_open = tool_call.time_out(now, hung) if timed_out else tool_call.cancel(now, hung)
                 if was_open and tool_call.worker is not None:
                     self.workers.abandon(tool_call.worker)
             if tool_call.token is not None:
@@ -142,25 +147,29 @@ class ToolRunner:
             value = await (tool.function(**tool_call.values) if tool.is_plain else self.bind(tool_call)())
             now = self.clock.now()
             if now < tool_call.deadline:
-                tool_call.succeed(value, now, self.run_id)
+                is_late = not tool_call.succeed(value, now, self.run_id)
             else:
-                tool_call.time_out(now)
+                is_late = not tool_call.time_out(now)
         except anyio.get_cancelled_exc_class() as error:
             if is_being_cancelled():
                 raise
-            tool_call.fail(error, self.clock.now())
+            is_late = not tool_call.fail(error, self.clock.now(), self.run_id)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # a real Ctrl-C, which trio may raise in any task of the main thread
-            tool_call.fail(error, self.clock.now())
+            is_late = not tool_call.fail(error, self.clock.now(), self.run_id)
         finally:
             POSITION.reset(token)
+        if is_late and self.watcher is not None:  # it was left behind
+            self.watcher.on_late_result(tool_call)
         return (tool_call.outcome,)
 
     async def _run_in_worker(self, tool_call: ToolCallRun, deadline: float) -> Sequence[Outcome | None]:
         bound, context = self.bind(tool_call), copy_context_for_thread()
         context.run(POSITION.set, self._build_position(tool_call))
-        tool_call.worker = await wait_for_worker(self.workers, lambda: self.clock.now() >= tool_call.deadline)
+        tool_call.worker = await wait_for_worker(
+            self.workers, lambda: self.clock.now() >= tool_call.deadline, self.owner
+        )
         if tool_call.worker is None:
             tool_call.deny(
                 Reason.OVERLOAD, f"no worker thread became free in time; {self.workers.hung} hang", self.clock.now()
@@ -171,7 +180,7 @@ class ToolRunner:
             try:
                 closed = tool_call.succeed(context.run(bound), self.clock.now(), self.run_id)
             except BaseException as error:
-                closed = tool_call.fail(error, self.clock.now())
+                closed = tool_call.fail(error, self.clock.now(), self.run_id)
             return None if closed or self.watcher is None else partial(self.watcher.on_late_result, tool_call)
 
         if not await run_and_wait(tool_call.worker, work, deadline - self.clock.now()):

@@ -24,14 +24,16 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
 from pydantic_core import PydanticSerializationError, SchemaError, SchemaValidator, to_json
 
-from ..errors import ArgumentError, ConfigError, UsageError, quote_value, suggest_names
+from ..errors import ArgumentError, ConfigError, UsageError, describe_error, quote_value, suggest_names, truncate
 from .context import ToolContext
 
 # Lax mode would turn `true` and "1" into 1, and would silently drop unknown parameters.
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
-_MAX_PROBLEMS = 20
+MAX_PROBLEMS = 20
 """Maximum number of problems reported per call. A list of a million wrong items would have a million."""
+MAX_PROBLEM_CHARACTERS = 300
+"""Maximum length of one problem, which may quote a name or an argument of any length."""
 
 
 class Signature:
@@ -72,9 +74,10 @@ class Signature:
         except ValidationError as error:
             raise ArgumentError(self.name, self._describe_errors(error)) from None
         except PydanticSerializationError as error:
-            raise ArgumentError(self.name, (f"not JSON: {error}",)) from None
+            raise ArgumentError(self.name, (f"not JSON: {truncate(str(error), MAX_PROBLEM_CHARACTERS)}",)) from None
         except (Exception, SystemExit) as error:  # a custom validator may raise anything
-            raise ArgumentError(self.name, (f"cannot be checked: {type(error).__name__}: {error}",)) from error
+            problem = f"cannot be checked: {type(error).__name__}: {describe_error(error)['message']}"
+            raise ArgumentError(self.name, (truncate(problem, MAX_PROBLEM_CHARACTERS),)) from error
         return dict(zip(self.names, values.values(), strict=True)) if self._has_renamed_fields else values
 
     def _build_model(self, parameters: Mapping[str, _Parameter], descriptions: Mapping[str, str]) -> type[BaseModel]:
@@ -104,7 +107,7 @@ class Signature:
 
     def _describe_errors(self, error: ValidationError) -> tuple[str, ...]:
         errors = error.errors(include_url=False)
-        shown = tuple(map(self._describe_error, errors[:_MAX_PROBLEMS]))
+        shown = tuple(truncate(self._describe_error(one), MAX_PROBLEM_CHARACTERS) for one in errors[:MAX_PROBLEMS])
         return (*shown, f"and {len(errors) - len(shown):,} more") if len(errors) > len(shown) else shown
 
     def _describe_error(self, error: Any) -> str:

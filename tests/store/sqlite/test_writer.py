@@ -14,6 +14,7 @@ import pytest
 from flyball.errors import StoreError
 from flyball.message import Message
 from flyball.store import Guard, Kind, Row, SqliteStore, Start, Step
+from flyball.store.sqlite import writer
 from flyball.testing import until
 
 Hold = Callable[..., Guard]
@@ -191,3 +192,26 @@ def test_many_readers_leave_few_connections(path: Path) -> None:
         for thread in threads:
             thread.join(60)
         assert len(store._database._readers._idle) <= 4  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_checkpoint_happens_in_another_thread_and_loses_nothing(
+    path: Path, hold: Hold, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_COMMITS_PER_CHECKPOINT", 20)
+    with SqliteStore(path) as store:
+        guard, size = hold(store), path.stat().st_size
+        step = Step(guard=guard, messages=said("one"))
+        for _ in range(30):
+            until(lambda: store.keep_now(step))
+        until(lambda: path.stat().st_size > size)
+        until(lambda: not store._database._writer.is_busy)  # type: ignore[reportPrivateUsage, reportOptionalMemberAccess]
+        assert store.keep_now(step)
+        assert len(store.transcript.read(guard.session)) == 31
+
+
+def test_a_store_that_waits_for_the_disk_keeps_nothing_at_once(path: Path, hold: Hold, said: Said) -> None:
+    with SqliteStore(path, synchronous="full") as store:
+        step = Step(guard=hold(store), messages=said("one"))
+        assert store.keep_now(step) is False
+        assert store.keep_all([step, Step(run_id="unknown", rows=[Row(0, Kind.STARTED)]), step])[1] is not None
+        assert len(store.transcript.read(step.guard.session if step.guard else "")) == 2

@@ -1,7 +1,8 @@
 """An MCP server without the SDK, which starts fast and misbehaves as its argument says.
 
 `silent` answers nothing, `nonsense` something else, `dies` at once; `stubborn` ignores that its input ends and that it
-is told to go; `parent` has a child, which is stubborn; `deaf` closes its input and then tells its tools; `hostile` has
+is told to go; `parent` has a child, which is stubborn; `daemon` has one in a session of its own; `rude` fails with
+control characters and long texts; `deaf` closes its input and then tells its tools; `hostile` has
 schemas that take a minute to check. Its pid, and that of its child, are in the file PIDS.
 """
 
@@ -32,6 +33,11 @@ HOSTILE: list[dict[str, Any]] = [
     {"name": "endless_output", "inputSchema": OBJECT, "outputSchema": {**OBJECT, "allOf": [{"$ref": "#"}]}},
     {"name": "wrong_output", "inputSchema": OBJECT, "outputSchema": PAIR},
 ]
+RUDE = "\x1b[2J\x9b\u202e" + "y" * 300_000
+RUDE_TOOLS: list[dict[str, Any]] = [
+    {"name": "fail", "description": "d" * 100_000, "inputSchema": OBJECT},
+    {"name": "refuse", "inputSchema": OBJECT},
+]
 
 
 def note(pid: int) -> None:
@@ -50,6 +56,8 @@ def called(name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "hang":
             return None
+        case "fail":
+            return {"content": [{"type": "text", "text": RUDE}], "isError": True}
         case "endless_output" | "wrong_output":
             return {"content": [], "structuredContent": {"a": 1}}
         case _:
@@ -64,7 +72,9 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
             version = params["protocolVersion"]
             return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}}
         case "tools/list":
-            return {"result": {"tools": TOOLS + HOSTILE if BEHAVIOUR == "hostile" else TOOLS}}
+            return {"result": {"tools": TOOLS + {"hostile": HOSTILE, "rude": RUDE_TOOLS}.get(BEHAVIOUR, [])}}
+        case "tools/call" if params["name"] == "refuse":
+            return {"error": {"code": -32050, "message": RUDE}}
         case "tools/call":
             result = called(params["name"], params.get("arguments") or {})
             return None if result is None else {"result": result}
@@ -76,9 +86,10 @@ def begin() -> None:
     note(os.getpid())
     if BEHAVIOUR == "dies":
         sys.exit("no such database")
-    if BEHAVIOUR == "parent":
+    if BEHAVIOUR in ("parent", "daemon"):
         command = [sys.executable, "-S", "-E", __file__, "stubborn"]
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, env={})
+        own_session = BEHAVIOUR == "daemon"
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, env={}, start_new_session=own_session)
         note(child.pid)
     if BEHAVIOUR == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

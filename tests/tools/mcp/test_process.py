@@ -238,6 +238,47 @@ class TestAServerThatWillNotGo:
         until(lambda: not pids.left)  # the child was killed, but nobody of us waits for it
         pids.assert_gone(5)
 
+    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+    def test_its_child_in_a_session_of_its_own_is_killed(self, plain: list[str], pids: Any, run: Door) -> None:
+        assert run(Agent(model=adding(), tools=[mcp([*plain, "daemon"], env=pids.env)])).stop == "completed"
+        pids.assert_gone(2)
+
+    def test_it_is_killed_with_its_child_when_this_process_is_killed(self, plain: list[str], pids: Any) -> None:
+        program = (
+            "from flyball import Agent\n"
+            "from flyball.testing import ScriptedModel, call, say\n"
+            "from flyball.tools import mcp\n"
+            f"source = mcp({[*plain, 'daemon']!r}, env={pids.env!r})\n"
+            "Agent(model=ScriptedModel(call('hang'), say('x')), tools=[source],\n"
+            "      sinks=[lambda event: event.kind == 'tool_started' and print('started', flush=True)]).run('go')\n"
+        )
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "started\n"
+            process.kill()
+        until(lambda: not pids.left)
+        pids.assert_gone(2)
+
+
+class TestAServerWithRudeTexts:
+    @pytest.mark.parametrize("name", ["fail", "refuse"])
+    def test_an_error_is_shown_shortened_and_without_control_characters(self, plain: list[str], name: str) -> None:
+        model = ScriptedModel(call(name), say("It failed."))
+        result = Agent(model=model, tools=[mcp([*plain, "rude"])]).run("go")
+        [outcome] = result.tool_results
+        assert (outcome.status, len(outcome.text) <= 12_100) == ("failed", True)
+        assert [char for char in outcome.text if char in "\x1b\x9b\u202e"] == []
+
+    def test_a_long_description_is_cut(self, plain: list[str]) -> None:
+        model = ScriptedModel(say("ok"))
+        Agent(model=model, tools=[mcp([*plain, "rude"])]).run("go")
+        assert max(len(tool["description"]) for tool in model.requests[0].tools) <= 10_001
+
+    def test_its_last_output_has_no_control_characters(self, plain: list[str]) -> None:
+        source = mcp([sys.executable, "-c", "import sys; sys.exit('y' * 100_000 + chr(27) + '[2J')"])
+        said = failure(Agent(model=adding(), tools=[source]).run("go"))
+        assert ("\x1b" in said, len(said) < 3_000) == (False, True)
+
 
 class TestAnOpenSource:
     @pytest.mark.anyio

@@ -50,7 +50,8 @@ def replay(
                 raise UsageError(f"run {entry.run_id} cannot be replayed: the store has no journal of it")
             config = load_config(entry, {"rules": tuple(rule_paths)})
             config = replace(config, limits={**config.limits, **_parse_limits(limits or ())})
-            recorded = RecordedRun(rows, events, None if entry.finish is None else entry.finish.stop)
+            stop = None if entry.finish is None else entry.finish.stop
+            recorded = RecordedRun(rows, events, stop, run_store.transcript)
             agent = config.build_agent()
             report, lenient_report = replay_run(agent, recorded), replay_run(agent, recorded, lenient=True)
     except USER_ERRORS as error:

@@ -42,18 +42,27 @@ def list_(paths: Paths = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def check(paths: Paths = None, as_json: AsJson = False) -> None:
-    """Check rule files and print every mistake.
+def check(
+    paths: Paths = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for a warning too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check rule files and print every mistake and warning.
 
-    Exits with 1 if there is one. Without files, the core rules and their settings here are checked.
+    Exits with 1 if there is a mistake. A rule that a core rule replaces is a warning. Without files, the core rules and
+    their settings here are checked.
     """
-    rules = _load_rules(paths)
-    own = _select_own(rules, paths)
+    own, rules = _load_own_rules(paths)
     if as_json:
-        _print_json({"rules": [rule.id for rule in own]}, rules.problems)
+        warnings = [str(warning) for warning in rules.warnings]
+        _print_json({"rules": [rule.id for rule in own], "warnings": warnings}, rules.problems)
     elif not rules.problems:
         print_line(f"{pluralize(len(own), 'rule')} {'is' if len(own) == 1 else 'are'} valid.")
-    _exit_on_problems(rules.problems, already_printed=as_json)
+    if not as_json:
+        _print_problems(rules.problems)
+        _print_problems(rules.warnings, "warning: ")
+    if rules.problems or (strict and rules.warnings):
+        raise typer.Exit(1)
 
 
 @app.command("test")
@@ -62,8 +71,7 @@ def run_tests(paths: Paths = None, as_json: AsJson = False) -> None:
 
     Without files, those of the core rules are run. Exits with 1 if a test fails or a file has a mistake.
     """
-    rules = _load_rules(paths)
-    own = _select_own(rules, paths)
+    own, rules = _load_own_rules(paths)
     failed = [failure for rule in own for failure in failures(rule)]
     count = sum(len(rule.tests) for rule in own)
     if as_json:
@@ -142,14 +150,15 @@ def _format_condition(rule: Rule) -> str:
 
 def _load_rules(paths: list[Path] | None) -> RuleSet:
     """Load the rules that an agent started here would have."""
+    return _load_own_rules(paths)[1]
+
+
+def _load_own_rules(paths: list[Path] | None) -> tuple[RuleSet, RuleSet]:
+    """Load the rules of the files, and those together with the core rules; without files, these twice."""
     settings = Settings.load()
-    return RuleSet.load(*(paths or []), settings=settings).with_core(settings)
-
-
-def _select_own(rules: RuleSet, paths: list[Path] | None) -> list[Rule]:
-    """Return the rules of the files; without files, all rules."""
-    core = {rule.id for rule in RuleSet.core()} if paths else ()
-    return [rule for rule in rules if rule.id not in core]
+    own = RuleSet.load(*(paths or []), settings=settings)
+    rules = own.with_core(settings)
+    return own if paths else rules, rules
 
 
 def _read_context(path: Path) -> dict[str, Any]:
@@ -188,9 +197,9 @@ def _print_json(record: dict[str, Any], problems: Iterable[ConfigError]) -> None
     typer.echo(json.dumps(record | {"problems": [str(error) for error in problems]}, indent=2, default=str))
 
 
-def _print_problems(problems: Iterable[ConfigError]) -> None:
+def _print_problems(problems: Iterable[ConfigError], prefix: str = "") -> None:
     for problem in problems:
-        print_line(f"flyball: {format_with_code(problem)}", err=True)
+        print_line(f"flyball: {prefix}{format_with_code(problem)}", err=True)
 
 
 def _exit_on_problems(problems: tuple[ConfigError, ...], *, already_printed: bool) -> None:

@@ -22,6 +22,7 @@ _Paths = Annotated[list[Path] | None, typer.Option("--rules", metavar="PATH", he
 _Several = list[str] | None
 _MODEL = "openai:NAME, anthropic:NAME, local:smollm2, URL#NAME or script:PATH.toml."
 _TOOLBOX = "Ready-made tools: files, write, python, shell, fetch; files:FOLDER sets the root."
+_PASS_ENV = "Variable that programs of the tools python and shell inherit."
 _ASSERT = "TOML file with assertions that say when the task is done."
 _CHILDREN = "Agent to delegate tasks to, a Child, or a list of them."
 _SESSION = "Continue or start this conversation."
@@ -33,6 +34,7 @@ def run(
     task: Annotated[str, typer.Argument(metavar="TASK", help="Text of the task; - reads it from standard input.")],
     model: Annotated[str | None, typer.Option(metavar="NAME", help=_MODEL, autocompletion=complete_models)] = None,
     toolbox: Annotated[_Several, typer.Option(metavar="NAMES", help=_TOOLBOX, autocompletion=complete_tools)] = None,
+    pass_env: Annotated[_Several, typer.Option(metavar="NAME", help=_PASS_ENV)] = None,
     tools: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help="Tool, function, or a list of them.")] = None,
     children: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help=_CHILDREN)] = None,
     mcp: Annotated[_Several, typer.Option(metavar="COMMAND|URL", help="MCP server whose tools are offered.")] = None,
@@ -65,6 +67,7 @@ def run(
     config = RunConfig(
         model=model,
         toolbox=toolbox or (),
+        pass_env=pass_env or (),
         tools=tools or (),
         children=children or (),
         mcp=mcp or (),

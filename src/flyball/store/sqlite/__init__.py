@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from ..._internal import validation
 from ...budget.deadline import SYSTEM, Clock
-from ...errors import ConfigError
+from ...errors import ConfigError, FlyballError
 from .. import errors
 from ..encoded_step import EncodedStep
 from ..records import Pruned, Step
@@ -46,6 +47,7 @@ class SqliteStore(Closing):
         busy_timeout = min(validation.parse_duration("sqlite store, busy_seconds", busy_seconds), 86_400.0)
         file = File(Path(path).absolute(), synchronous, busy_timeout)
         self.path = file.path
+        self._waits_for_disk = synchronous == "full"
         self.wall = clock.wall
         self._database = DATABASES.acquire(file)
         self.step_writer = self._database.step_writer
@@ -63,11 +65,29 @@ class SqliteStore(Closing):
         encoded, step_writer, now = EncodedStep.of(step), self.step_writer, self.wall()
         self.write(lambda connection: step_writer.write_step(connection, encoded, now))
 
+    def keep_all(self, steps: Sequence[Step]) -> list[Exception | None]:
+        """Write several steps in one commit. Return the error of each, or None.
+
+        A step that fails is left out. The others are written.
+        """
+        step_writer, now, errors = self.step_writer, self.wall(), list[Exception | None]([None] * len(steps))
+        actions: dict[int, Callable[[sqlite3.Connection], None]] = {}
+        for n, step in enumerate(steps):
+            try:
+                actions[n] = partial(step_writer.write_step, encoded=EncodedStep.of(step), now=now)
+            except FlyballError as error:
+                errors[n] = error
+        for n, error in zip(actions, self._get_database().write_all(list(actions.values())), strict=True):
+            errors[n] = error
+        return errors
+
     def keep_now(self, step: Step) -> bool:
         """Write a step only if that needs no waiting.
 
-        Return whether it is committed.
+        Return whether it is committed. With `synchronous="full"` every commit waits for the disk, so none is.
         """
+        if self._waits_for_disk:
+            return False
         encoded, step_writer, now = EncodedStep.of(step), self.step_writer, self.wall()
         return self._get_database().try_write(lambda connection: step_writer.write_step(connection, encoded, now))
 

@@ -47,7 +47,7 @@ class File:
     def open(self) -> sqlite3.Connection:
         """Connect for writing, and migrate the tables if needed."""
         with self.translate_errors():
-            connection = self._connect()
+            connection = self.connect()
             try:
                 read_version(connection, self.path)  # raises before anything changes the file of another program
                 self._use_wal(connection)
@@ -60,7 +60,7 @@ class File:
 
     def read(self) -> sqlite3.Connection:
         """Connect for reading."""
-        connection = self._connect()
+        connection = self.connect()
         connection.execute("PRAGMA query_only = 1")
         return connection
 
@@ -122,7 +122,8 @@ class File:
             raise StoreError(str(self.path), f"{problem}: check that the file and its folder are writable") from error
         os.close(descriptor)
 
-    def _connect(self) -> sqlite3.Connection:
+    def connect(self) -> sqlite3.Connection:
+        """Connect without looking at the tables."""
         return sqlite3.connect(
             f"file:{quote(str(self.path))}?mode=rw",  # not rwc: a file that was moved away must not be recreated empty
             uri=True,

@@ -10,7 +10,7 @@ import atexit
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import TypeVar
 
@@ -64,6 +64,12 @@ class Database:
         self._check_process()
         assert self._writer is not None
         return self._writer.run(action)
+
+    def write_all(self, actions: Sequence[Callable[[sqlite3.Connection], object]]) -> list[Exception | None]:
+        """Run several actions in one transaction. Return the error of each, or None."""
+        self._check_process()
+        assert self._writer is not None
+        return self._writer.run_all(actions)
 
     def try_write(self, action: Callable[[sqlite3.Connection], object]) -> bool:
         """Run an action only if that needs no waiting.

@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 
 from .. import errors
+from ..codec import to_text, to_value
 from ..encoded_step import EncodedStep, filter_events_after, is_increasing
 from ..records import Guard, Holder, Pruned
 
@@ -21,10 +22,13 @@ class StepWriter:
         """File name, for error messages."""
         self._positions: dict[str, _RunPosition] = {}
         """Positions of runs by id. While the fence is unchanged, no other process can have written to the run."""
+        self._sessions: dict[Guard, tuple[int, int]] = {}
+        """Key of a session, and id of its next message, by the guard that wrote last."""
 
     def forget_positions(self) -> None:
         """Drop the cache after a rollback, which may have made it wrong."""
         self._positions.clear()
+        self._sessions.clear()
 
     def write_step(self, connection: sqlite3.Connection, encoded: EncodedStep, now: float) -> None:
         """Write all of a step. The caller rolls back on an error."""
@@ -34,7 +38,7 @@ class StepWriter:
         if encoded.run_id is not None:
             self._write_run(connection, encoded.run_id, encoded, now)
         if guard is not None and (encoded.lines or encoded.state is not None):
-            _write_session(connection, guard.session, encoded, now)
+            self._write_session(connection, guard, encoded, now)
         if guard is not None and encoded.release:
             connection.execute("DELETE FROM lease WHERE session = ?", (guard.session,))
 
@@ -50,6 +54,8 @@ class StepWriter:
         guard, position = encoded.guard, self._positions.get(run_id)
         if position is None or guard is None or position.fence != guard.fence:
             position = self._read_position(connection, run_id, -1 if guard is None else guard.fence)
+        if encoded.drop_events_after is not None:
+            _drop_events(connection, position, encoded.drop_events_after)
         if encoded.rows or encoded.events:
             self._write_trace(connection, run_id, encoded, position, now)
         if encoded.again or encoded.finish is not None:
@@ -92,7 +98,7 @@ class StepWriter:
             if not is_increasing(position.last_answer, encoded.answers):
                 raise errors.duplicate_answer(self.where, run_id)
             position.last_answer = encoded.answers[-1]
-        lines = [(row.kind.value, row.n, row.take, row.fingerprint, row.data) for row in encoded.rows]
+        lines = [(row.kind._value_, row.n, row.take, row.fingerprint, row.data) for row in encoded.rows]
         if encoded.events and encoded.seqs[-1] > position.last_event:
             all_new = encoded.seqs[0] > position.last_event
             events = encoded.events if all_new else filter_events_after(encoded.events, position.last_event)
@@ -101,6 +107,22 @@ class StepWriter:
         rows = [(position.next_id + n, now, *line) for n, line in enumerate(lines)]
         position.next_id += len(lines)
         connection.executemany("INSERT INTO trace VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def _write_session(self, connection: sqlite3.Connection, guard: Guard, encoded: EncodedStep, now: float) -> None:
+        known = self._sessions.pop(guard, None)
+        key, next_id = _read_session(connection, guard.session) if known is None else known
+        if key is None or encoded.state is not None:
+            key = touch(connection, guard.session, now)
+        next_id = key << 32 if next_id is None else next_id
+        if encoded.lines:
+            rows = [(next_id + n, now, line) for n, line in enumerate(encoded.lines)]
+            connection.executemany("INSERT INTO message VALUES (?, ?, ?)", rows)
+        if encoded.state is not None:
+            connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, encoded.state))
+        if not encoded.release:
+            if len(self._sessions) >= _MAX_POSITIONS:
+                self._sessions.clear()
+            self._sessions[guard] = key, next_id + len(encoded.lines)
 
     def delete_session(self, connection: sqlite3.Connection, session: str, now: float) -> bool:
         """Delete a session and its runs. Return whether there was anything.
@@ -134,10 +156,24 @@ _RUN = "SELECT key, (SELECT max(id) FROM trace WHERE id >= key << 32 AND id < ke
 _LAST = "FROM trace WHERE id < ? AND id >= ? >> 32 << 32 AND kind = '{}' ORDER BY id DESC LIMIT 1"
 _ANSWER, _EVENT = f"SELECT take, n {_LAST.format('answer')}", f"SELECT n {_LAST.format('events')}"
 """Last answer and last event of a run, found by the id of its next row."""
+_LATER_EVENTS = "SELECT id, data FROM trace WHERE id >= ? AND id < ? AND kind = 'events' AND n > ?"
 _SESSION = """
     SELECT key, (SELECT max(id) FROM message WHERE id >= key << 32 AND id < key + 1 << 32) FROM session WHERE id = ?
 """
 """Key and newest message id of a session."""
+
+
+def _drop_events(connection: sqlite3.Connection, position: _RunPosition, seq: int) -> None:
+    """Delete the events of a run after `seq`. One row may also have earlier ones."""
+    first_id = position.key << 32
+    for row_id, data in connection.execute(_LATER_EVENTS, (first_id, position.next_id, seq)).fetchall():
+        kept = [event for event in to_value(data) if event["seq"] <= seq]
+        if kept:
+            values = (to_text(kept), kept[-1]["seq"], row_id)
+            connection.execute("UPDATE trace SET data = ?, n = ? WHERE id = ?", values)
+        else:
+            connection.execute("DELETE FROM trace WHERE id = ?", (row_id,))
+    position.last_event = min(position.last_event, seq)
 
 
 def _write_finish(connection: sqlite3.Connection, key: int, encoded: EncodedStep, now: float) -> None:
@@ -149,16 +185,10 @@ def _write_finish(connection: sqlite3.Connection, key: int, encoded: EncodedStep
         connection.execute("INSERT INTO record VALUES (?, ?)", (key, encoded.record))
 
 
-def _write_session(connection: sqlite3.Connection, session: str, encoded: EncodedStep, now: float) -> None:
+def _read_session(connection: sqlite3.Connection, session: str) -> tuple[int | None, int | None]:
+    """Return the key of a session and the id after its newest message. None if there is none."""
     key, newest_id = connection.execute(_SESSION, (session,)).fetchone() or (None, None)
-    if key is None or encoded.state is not None:
-        key = touch(connection, session, now)
-    if encoded.lines:
-        next_id = key << 32 if newest_id is None else newest_id + 1
-        rows = [(next_id + n, now, line) for n, line in enumerate(encoded.lines)]
-        connection.executemany("INSERT INTO message VALUES (?, ?, ?)", rows)
-    if encoded.state is not None:
-        connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, encoded.state))
+    return key, None if newest_id is None else newest_id + 1
 
 
 def touch(connection: sqlite3.Connection, session: str, now: float) -> int:

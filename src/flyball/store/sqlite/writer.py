@@ -3,22 +3,35 @@
 The writer has no thread of its own. A thread that finds it idle becomes the leader and writes at once. Threads that
 arrive in the meantime wait; when the leader is done, the first of them leads and writes for all of them in one
 transaction. Handing each step to a separate thread took longer than writing it.
+
+A commit that must not wait for the disk (`try_run`) needs checkpoints elsewhere: SQLite would make one inside every
+few hundredth commit. The writer makes them in a worker thread.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, Generic, TypeVar, cast
 
+from ..._internal.workers import WorkerPool
 from ...errors import FlyballError
 from .. import errors
 from .connection import File
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+_COMMITS_PER_CHECKPOINT = 400
+"""A commit of a run writes two to four pages."""
+_LONG_LOG_PAGES = 4_000
+"""Pages (16 MB) of the log at which commits wait until it is copied."""
+_MAX_LOG_PAGES = 16_000
+"""Pages (64 MB) of the log at which a commit makes a checkpoint itself, because none could be made before."""
+_CHECKPOINT_WORKERS = WorkerPool()
 _MAX_BATCH = 100
 """Maximum number of jobs in one commit: the first has to wait for the last."""
 
@@ -37,6 +50,10 @@ class Writer:
         self._connection = file.open()
         self._connection.execute("PRAGMA busy_timeout = 0")  # `_begin` does the waiting
         self._identity = identity
+        self._commits_until_checkpoint = _COMMITS_PER_CHECKPOINT
+        self._is_checkpointing = False
+        if file.synchronous != "full":  # with it, every commit waits for the disk anyway
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {_MAX_LOG_PAGES}")
         self._lock = Lock()
         """Guards the next three attributes and `is_leader` of the jobs. Never held during a write."""
         self._waiting: list[_WriteJob[Any]] = []
@@ -46,14 +63,15 @@ class Writer:
     @property
     def is_busy(self) -> bool:
         """True if a thread writes now, or is about to."""
-        return self._busy or self._lock.locked()
+        return self._busy or self._is_checkpointing or self._lock.locked()
 
     def run(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Run an action and wait for its commit.
 
         Return its value, or raise its error.
         """
-        job = self._run_job(_WriteJob(action))
+        job = _WriteJob(action)
+        self._run_jobs([job])
         if job.error is not None:
             try:
                 raise job.error
@@ -61,24 +79,81 @@ class Writer:
                 del job  # the error's traceback holds this frame
         return cast("T", job.value)
 
+    def run_all(self, actions: Sequence[Callable[[sqlite3.Connection], object]]) -> list[Exception | None]:
+        """Run several actions and wait for their commit. Return the error of each, or None."""
+        jobs = [_WriteJob(action) for action in actions]
+        self._run_jobs(jobs)
+        return [cast("Exception | None", job.error) for job in jobs]
+
     def try_run(self, action: Callable[[sqlite3.Connection], T]) -> bool:
         """Run an action only if no other thread or process writes. Return whether it is committed.
 
         For a thread that must not wait. A commit to the write-ahead log takes less time than handing it to a thread.
         """
         job = _WriteJob(action)
-        with self._lock:
-            if self._closed or self._busy:
-                return False
-            self._busy = True
+        if not self._try_take_turn():
+            return False
         try:
             committed = self._commit([job], may_wait=False)
         finally:
             with self._lock:
                 self._hand_over()
+        self._count_commits(1)
         if job.error is not None:
             raise job.error
         return committed
+
+    def _count_commits(self, count: int) -> None:
+        """Start a checkpoint if there were many commits since the last one."""
+        self._commits_until_checkpoint -= count
+        if self._commits_until_checkpoint > 0 or self._is_checkpointing or self._file.synchronous == "full":
+            return
+        worker = _CHECKPOINT_WORKERS.acquire()
+        if worker is not None:
+            self._is_checkpointing = True
+            worker.start(self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        """Copy the log into the database, on a worker thread, while commits continue on the other connection."""
+        try:
+            other = self._file.connect()
+            try:
+                _, pages, copied = other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            finally:
+                other.close()
+            if copied == pages or pages > _LONG_LOG_PAGES:
+                self._renew_log()
+        except sqlite3.Error as error:  # SQLite makes one later, inside a commit
+            log.debug("no checkpoint of %s: %s", self._file.path, error)
+        finally:
+            self._commits_until_checkpoint = _COMMITS_PER_CHECKPOINT
+            self._is_checkpointing = False
+
+    def _renew_log(self) -> None:
+        """Copy the rest of the log and write to its start, which waits for the disk. Other commits wait meanwhile."""
+        until = time.monotonic() + self._file.busy_seconds
+        while not self._try_take_turn():
+            if self._closed or time.monotonic() > until:
+                return
+            time.sleep(0.001)
+        connection = self._connection
+        try:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("UPDATE fence SET newest = newest")
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            with self._lock:
+                self._hand_over()
+
+    def _try_take_turn(self) -> bool:
+        with self._lock:
+            if self._closed or self._busy:
+                return False
+            self._busy = True
+            return True
 
     def close(self) -> None:
         """Refuse new actions. The connection closes after those that already wait."""
@@ -90,17 +165,19 @@ class Writer:
                 return
         self._connection.close()
 
-    def _run_job(self, job: _WriteJob[T]) -> _WriteJob[T]:
+    def _run_jobs(self, jobs: Sequence[_WriteJob[Any]]) -> None:
         with self._lock:
             if self._closed:
                 raise errors.store_closed(str(self._file.path))
-            self._waiting.append(job)
-            job.is_leader, self._busy = not self._busy, True
-        if not job.is_leader:
-            self._wait(job)
-        if not job.done:
-            self._lead()
-        return job
+            if not jobs:
+                return
+            self._waiting += jobs
+            jobs[0].is_leader, self._busy = not self._busy, True
+        for job in jobs:
+            if not job.is_leader:
+                self._wait(job)
+            if not job.done:
+                self._lead()
 
     def _wait(self, job: _WriteJob[Any]) -> None:
         try:
@@ -131,6 +208,7 @@ class Writer:
             jobs, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
         try:
             self._commit(jobs)
+            self._count_commits(len(jobs))
         finally:
             for job in jobs:
                 job.done = True

@@ -50,6 +50,18 @@ def an_end_is_not_final(fixture: StoreFixture) -> None:
     assert entry.finish == finish
 
 
+def a_resumed_run_can_drop_the_events_of_its_pause(fixture: StoreFixture) -> None:
+    """Check that a step removes later events before it adds its own, whose numbers go on rising."""
+    fixture.start_run()
+    fixture.store.keep(Step(run_id="r", events=build_events(0, 1)))
+    fixture.store.keep(Step(run_id="r", events=build_events(2, 3, 4)))
+    fixture.store.keep(Step(run_id="r", events=build_events(5)))
+    fixture.store.keep(Step(run_id="r", again=True, drop_events_after=2, events=build_events(6)))
+    fixture.store.keep(Step(run_id="r", events=build_events(7)))
+    assert [event["seq"] for event in fixture.store.runs.events("r")] == [0, 1, 2, 6, 7]
+    assert [event["seq"] for event in fixture.store.runs.events("r", after=2)] == [6, 7]
+
+
 def runs_are_listed_newest_first_page_by_page(fixture: StoreFixture) -> None:
     """Check order and pages. Child runs are listed only on request."""
     for n in range(5):

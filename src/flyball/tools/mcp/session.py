@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 import anyio
 import anyio.to_thread
 
-from ...errors import ConfigError, FlyballError, SourceError, ToolFailed, suggest_names
+from ...errors import ConfigError, FlyballError, SourceError, ToolFailed, suggest_names, truncate
+from ...person import escape_control_characters
 from ..context import ToolContext
 from ..json_schema import JsonSchemaArguments
 from ..schema_check import SchemaCheck, Uncheckable
@@ -34,6 +35,12 @@ _MAX_PAGES = 100
 """Maximum number of pages of the list of tools."""
 _MAX_CHECK_STEPS = 20_000_000
 """Maximum steps for the check of a result, which runs in a worker thread: about ten seconds."""
+_MAX_TOOLS = 1_000
+"""Maximum number of tools of a server. All of them are in every request."""
+_MAX_DESCRIPTION_CHARACTERS = 10_000
+"""Longer descriptions of tools are cut."""
+_MAX_ERROR_CHARACTERS = 2_000
+"""Maximum length of a server's error or progress message."""
 _MAX_PROBLEMS = 3
 _MAX_PROBLEM_LENGTH = 300
 
@@ -60,7 +67,9 @@ class McpSession:
         for name in self._server.only or ():
             if name not in known:
                 raise ConfigError(
-                    "mcp, only", name, f"a tool of the server: {' or '.join(suggest_names(name, known) or known)}"
+                    "mcp, only",
+                    name,
+                    f"a tool of the server: {_clean(' or '.join(suggest_names(name, known) or known))}",
                 )
         return [
             self._build_tool(item) for item in listed if self._server.only is None or item.name in self._server.only
@@ -72,8 +81,10 @@ class McpSession:
             page = await self._client.list_tools(cursor=cursor)
             listed += page.tools
             cursor = page.next_cursor
-            if cursor is None:
+            if cursor is None or len(listed) > _MAX_TOOLS:
                 break
+        if len(listed) > _MAX_TOOLS:
+            raise SourceError(self._server.name, f"it has more than {_MAX_TOOLS:,} tools, so none of them is used")
         return listed
 
     def _build_tool(self, listed: mcp_types.Tool) -> Tool:
@@ -85,7 +96,7 @@ class McpSession:
             partial(self._call, listed.name),
             listed.input_schema,
             name=re.sub(r"[^A-Za-z0-9_-]", "_", self._server.prefix + listed.name),
-            description=listed.description or listed.title or "",
+            description=truncate(listed.description or listed.title or "", _MAX_DESCRIPTION_CHARACTERS),
             timeout=self._server.timeout,
             effects="read" if reads else "write",
             idempotent=reads or (hints is not None and hints.idempotent_hint is True),
@@ -102,7 +113,7 @@ class McpSession:
         except MCPError as error:
             if is_connection_closed(error):
                 raise SourceError(self._server.name, await self._transport.describe_failure(error)) from None
-            raise ToolFailed(error.message) from None
+            raise ToolFailed(_clean(error.message)) from None
         await self._check_output(name, result)
         return extract_value(result)
 
@@ -130,7 +141,12 @@ async def _skip_check(name: str, result: mcp_types.CallToolResult) -> None:
 
 
 def _describe_problem(error: Any) -> list[str]:
-    return [f"{error.json_path}: {error.message}"[:_MAX_PROBLEM_LENGTH]]
+    return [escape_control_characters(f"{error.json_path}: {error.message}"[:_MAX_PROBLEM_LENGTH])]
+
+
+def _clean(message: str) -> str:
+    """Return a message of the server without control characters, shortened if it is long."""
+    return truncate(escape_control_characters(truncate(message, _MAX_ERROR_CHARACTERS)), _MAX_ERROR_CHARACTERS)
 
 
 def _make_progress_callback(context: ToolContext | None) -> Any:
@@ -140,7 +156,7 @@ def _make_progress_callback(context: ToolContext | None) -> Any:
 
     async def report(progress: float, total: float | None, message: str | None) -> None:
         done = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-        context.report(f"{done}: {message}" if message else done)
+        context.report(f"{done}: {_clean(message)}" if message else done)
 
     return report
 
@@ -179,9 +195,8 @@ def extract_value(result: CallToolResult) -> Any:
     texts = [_format_block(block) for block in result.content]
     structured = result.structured_content
     if result.is_error:
-        raise ToolFailed(
-            "\n".join(texts) or ("the tool gave no reason" if structured is None else json.dumps(structured))
-        )
+        reason = "\n".join(texts) or ("the tool gave no reason" if structured is None else json.dumps(structured))
+        raise ToolFailed(escape_control_characters(reason))  # a long one becomes an excerpt, as a long result does
     if structured is None:
         return "\n".join(texts)
     known = _collect_repetitions(structured)
@@ -321,7 +336,7 @@ def _describe_error(error: BaseException) -> str:
 
     if isinstance(error, FlyballError):
         return str(error)
-    message = (str(error) or type(error).__name__).splitlines()[0]
+    message = _clean((str(error) or type(error).__name__).split("\n")[0])
     return (
         f"it answered with an error: {message}" if isinstance(error, MCPError) else f"the connection failed: {message}"
     )

@@ -4,13 +4,16 @@ The SDK has such a transport, too. Compared with that of mcp 2.3, this one
 
 - knows the exit code of the server, for errors. The SDK keeps the process to itself;
 - bounds the size of a message, and reads it in linear time: 48 MB in one line take 1.1 s, and 31 s in the SDK;
-- also kills processes that a server has left behind, although it exited in time;
+- starts the server under the supervisor of the toolbox's commands, which kills every process that the server has
+  started, also after `setsid`, and also if Flyball dies;
 - never makes a cancel wait for a server that does not read, and stops one that does not exit in half the time.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -19,10 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.to_thread
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from ..._internal import supervisor
 from ..._internal.text import redact
+from ...person import escape_control_characters
 
 if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
@@ -40,6 +46,7 @@ _STOP_SECONDS = 1.0
 """Seconds for a server to exit after its input was closed, and again after SIGTERM. Then it is killed."""
 _REAP_S = 2.0
 _POLL_SECONDS = 0.01
+_SIGNAL_EXIT_CODE = 128
 _MAX_BYTES = 64 * 1024 * 1024
 """Maximum size of one message. More bytes without a newline end the session."""
 _STREAM_ERRORS = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
@@ -56,6 +63,8 @@ class ServerProcess:
         self._env = env
         self._cwd = cwd
         self._process: Process | None = None
+        self._control_fd: int | None = None
+        """Write end of the supervisor's control pipe. None without a supervisor."""
         self._stderr_closed = anyio.Event()
         """Set when the server has closed stderr."""
 
@@ -101,9 +110,36 @@ class ServerProcess:
                     stream.close()
 
     async def _start(self) -> Process:
+        if not hasattr(os, "fork"):  # no supervisor either
+            return await self._open(self._command)
+        _check_program(self._command[0], self._env, self._cwd)
+        control_read, self._control_fd = os.pipe()
+        try:
+            return await self._open(supervisor.build_command(control_read, self._command), (control_read,))
+        except BaseException:
+            self._close_control()
+            raise
+        finally:
+            os.close(control_read)
+
+    async def _open(self, command: Sequence[str], pass_fds: Sequence[int] = ()) -> Process:
         with anyio.CancelScope(shield=True):  # a cancel during the start would leave a process without an owner
-            return await anyio.open_process(self._command, env=dict(self._env), cwd=self._cwd, start_new_session=True)
+            return await anyio.open_process(
+                command, env=dict(self._env), cwd=self._cwd, start_new_session=True, pass_fds=pass_fds
+            )
         raise AssertionError("a shielded scope is left by what is in it")
+
+    def _send_control(self, process: Process, order: bytes) -> None:
+        with suppress(OSError):  # it has ended
+            if self._control_fd is not None:
+                os.write(self._control_fd, order)
+            elif process.returncode is None:
+                process.terminate()
+
+    def _close_control(self) -> None:
+        if self._control_fd is not None:
+            os.close(self._control_fd)
+            self._control_fd = None
 
     async def _read(self, stdout: ByteReceiveStream, incoming: MemoryObjectSendStream[Any]) -> None:
         """Forward the server's messages. Other output goes to the tail."""
@@ -158,15 +194,21 @@ class ServerProcess:
             self._stderr_closed.set()
 
     async def _stop(self, process: Process) -> None:
-        """Close the input, then signal the whole process group."""
+        """Close the input, then terminate the server, then kill it with every process that it has started."""
         assert process.stdin is not None
         with suppress(*_STREAM_ERRORS):
             await process.stdin.aclose()
         if not await _wait_for_exit(process, _STOP_SECONDS):
-            _send_signal(process, "SIGTERM")
-            await _wait_for_exit(process, _STOP_SECONDS)
-        _send_signal(process, "SIGKILL")
-        await _wait_for_exit(process, _REAP_S)
+            self._send_control(process, supervisor.TERMINATE)
+            if not await _wait_for_exit(process, _STOP_SECONDS):
+                self._send_control(process, supervisor.STOP)
+                await _wait_for_exit(process, _REAP_S)
+        if process.returncode is None:  # the supervisor was stopped, or cannot kill what it has started
+            process.kill()
+            await _wait_for_exit(process, _REAP_S)
+        self._close_control()
+        if process.returncode is None or process.returncode < 0:
+            await anyio.to_thread.run_sync(supervisor.kill_session, process.pid)
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 with suppress(*_STREAM_ERRORS):
@@ -188,20 +230,21 @@ async def _wait_for_exit(process: Process, seconds: float) -> bool:
     return process.returncode is not None
 
 
-def _send_signal(process: Process, name: str) -> None:
-    # The process leads its own group. On systems without process groups, signal the process alone.
-    with suppress(ProcessLookupError, PermissionError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, getattr(signal, name))
-        elif process.returncode is None:
-            process.terminate()
+def _check_program(program: str, env: Mapping[str, str], cwd: str | Path | None) -> None:
+    """Raise OSError if the program does not exist, because the supervisor starts in any case."""
+    path = os.path.join(cwd or "", program) if os.sep in program else program  # noqa: PTH118
+    if shutil.which(path, path=env.get("PATH")) is None:
+        number = errno.EACCES if os.path.isfile(path) else errno.ENOENT  # noqa: PTH113
+        raise OSError(number, os.strerror(number), program)
 
 
 def _describe_exit_code(code: int) -> str:
+    """Describe an exit code. The supervisor adds 128 to the number of the signal that killed the server."""
+    number = -code if code < 0 else code - _SIGNAL_EXIT_CODE
     try:
-        return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+        return f"signal {signal.Signals(number).name}"
     except ValueError:
-        return f"signal {-code}"
+        return f"signal {number}" if code < 0 else f"exit code {code}"
 
 
 class OutputTail:
@@ -218,8 +261,9 @@ class OutputTail:
 
     @property
     def text(self) -> str:
-        """Return the last output, redacted."""
-        return self.redact(self._buffer.decode("utf-8", "replace")).strip()[-_MAX_CHARACTERS:]
+        """Return the last output, redacted and without control characters."""
+        text = self.redact(self._buffer.decode("utf-8", "replace")).strip()[-_MAX_CHARACTERS:]
+        return escape_control_characters(text)[-_MAX_CHARACTERS:]
 
     def redact(self, text: str) -> str:
         """Replace all secrets in a text by `***`."""

@@ -1,8 +1,13 @@
 """Program that runs a command and kills every process it started.
 
 Flyball starts this program, and the program starts the command. It imports little of the standard library, because
-every command waits for its start. The command is killed when a byte arrives on standard input, or when standard input
-ends because Flyball has died.
+every command waits for its start. The first argument is the file descriptor of a control pipe, the rest is the command:
+
+- `0`: standard input is the control pipe, and the command gets no input.
+- another number: the command has the standard streams for itself.
+
+The byte `t` on the control pipe sends SIGTERM to the command. Any other byte kills the command, and so does the end of
+the pipe, which means that Flyball has died.
 
 When the command ends, by itself or not, the supervisor kills all processes that it started. On Linux these are all of
 them: the supervisor is a subreaper, so it adopts every orphan, even after `setsid` and a double fork. Once it has no
@@ -16,13 +21,21 @@ import sys
 import time
 from io import FileIO
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the typing module would double the time to start
+    from collections.abc import Sequence
+
 _PR_SET_CHILD_SUBREAPER = 36
 _MAX_KILL_SECONDS = 8.0
 """Limit for killing. Processes of other users, or blocked on a broken disk, do not die."""
+TERMINATE = b"t"
+"""Control byte that sends SIGTERM to the command and lets it end by itself."""
+STOP = b"."
+"""Control byte that kills the command and everything it started."""
 _STOPPED_EXIT_CODE = 128 + signal.SIGTERM
 
 
-def main(command: list[str]) -> int:
+def main(control_fd: int, command: list[str]) -> int:
     """Run a command and return its exit code.
 
     For a command that was killed it is 128 plus the number of the signal.
@@ -33,10 +46,18 @@ def main(command: list[str]) -> int:
     signal.set_wakeup_fd(wakeup_write)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _ignore_signal)
-    child = _start(command)
-    code = _wait_for_end(child, wakeup_read)
+    os.set_inheritable(control_fd, False)
+    child = _start(control_fd, command)
+    if control_fd:
+        _close_standard_streams()  # the ends that the command has must be the only ones
+    code = _wait_for_end(child, control_fd, wakeup_read)
     _kill_all(child)
     return code
+
+
+def build_command(control_fd: int, command: "Sequence[str]") -> "list[str]":
+    """Return the command line that runs a command under a supervisor."""
+    return [sys.executable, "-I", "-S", __file__, str(control_fd), *command]
 
 
 def kill_session(session: int) -> None:
@@ -53,7 +74,7 @@ def _ignore_signal(number: int, frame: object) -> None:
     """Do nothing: signals are read from the wakeup pipe."""
 
 
-def _start(command: list[str]) -> int:
+def _start(control_fd: int, command: list[str]) -> int:
     child = os.fork()
     if child:
         return child
@@ -61,7 +82,8 @@ def _start(command: list[str]) -> int:
         os.setpgid(0, 0)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the command would inherit that
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if control_fd == 0:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.execvp(command[0], command)
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode())
@@ -69,11 +91,22 @@ def _start(command: list[str]) -> int:
         os._exit(127)
 
 
-def _wait_for_end(child: int, wakeup_fd: int) -> int:
+def _close_standard_streams() -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+
+
+def _wait_for_end(child: int, control_fd: int, wakeup_fd: int) -> int:
     """Wait until the command ends or must stop; return the exit code."""
     while True:
-        ready, _, _ = select.select([0, wakeup_fd], [], [])
-        if 0 in ready or set(os.read(wakeup_fd, 4096)) - {signal.SIGCHLD}:
+        ready, _, _ = select.select([control_fd, wakeup_fd], [], [])
+        if control_fd in ready:
+            if os.read(control_fd, 1) != TERMINATE:
+                return _STOPPED_EXIT_CODE
+            _kill([-child], signal.SIGTERM)
+            continue
+        if set(os.read(wakeup_fd, 4096)) - {signal.SIGCHLD}:
             return _STOPPED_EXIT_CODE
         ended, _ = _reap_children()
         if child in ended:
@@ -128,11 +161,11 @@ def _list_processes() -> "dict[int, tuple[int, int]]":
     return processes
 
 
-def _kill(pids: "list[int]") -> None:
-    """Kill processes. A negative number means a process group."""
+def _kill(pids: "list[int]", number: int = signal.SIGKILL) -> None:
+    """Send a signal to processes. A negative number means a process group."""
     for pid in pids:
         try:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
         except OSError:  # it has ended, or belongs to another user
             continue
 
@@ -146,4 +179,4 @@ def _adopt_orphans() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,62 @@
+"""Options of a governed loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from .._internal import validation
+from ..budget.deadline import SYSTEM
+from ..budget.limits import Limits
+from ..budget.price import Unpriced
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from ..budget.deadline import Clock
+    from ..budget.price import Price
+    from ..budget.registry import IterationBudgetRegistry
+    from ..recorder import Sink
+    from ..rules import RuleSet
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GovernOptions:
+    """Constructor arguments of `govern`."""
+
+    limits: Limits = field(default_factory=Limits, kw_only=False)
+    price: Price | None = None
+    """Token prices, required by a money limit. None means unknown.
+
+    `flyball.models.price_of(provider, name)` knows many models.
+    """
+    unpriced: Unpriced | Literal["refuse", "tokens_only"] = Unpriced.REFUSE
+    """Handling of a money limit without a price.
+
+    Either reject the run, or ignore the limit and report the model in `result.unpriced`.
+    """
+    grace: bool = True
+    model: str = "unknown"
+    """Name of the model in `result.cost`."""
+    max_output_tokens: int | None = None
+    """Maximum output tokens of one turn. None means only the budgets limit it."""
+    rules: RuleSet | None = None
+    """Rules to apply, such as `RuleSet.load(...)`; add the core rules with `.with_core()`. None means no rules."""
+    registry: IterationBudgetRegistry | None = None
+    clock: Clock = SYSTEM
+    sinks: Iterable[Sink] = ()
+    events_kept: int = 10_000
+    run_id: str = field(default_factory=lambda: os.urandom(16).hex())
+    session_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        validation.check_type("govern, limits", self.limits, Limits)
+        validation.check_optional_int("govern, max_output_tokens", self.max_output_tokens)
+        validation.check_int("govern, events_kept", self.events_kept)
+        validation.check_type("govern, metadata", self.metadata, Mapping)
+        validation.check_type("govern, sinks", self.sinks, Iterable)
+        validation.parse_enum("govern, unpriced", self.unpriced, Unpriced)
+        if self.price is not None and not callable(getattr(self.price, "cost", None)):
+            raise ConfigError("govern, price", self.price, "a price, such as TokenPrice(input=3, output=15)")

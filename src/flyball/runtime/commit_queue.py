@@ -1,0 +1,123 @@
+"""Commits of all runs of one store: in the event loop's thread if the store need not wait, otherwise in one thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from threading import Lock
+from weakref import WeakValueDictionary
+
+from ..errors import StoreError
+from ..store import Step, Store
+from .store_calls import STORE_WORKERS
+
+CallSoon = Callable[[Callable[[], object]], object]
+"""Thread-safe `call_soon` of an event loop."""
+_QUEUES: WeakValueDictionary[tuple[int, int], CommitQueue] = WeakValueDictionary()
+
+
+class CommitJob:
+    """One step to be committed, and its outcome."""
+
+    __slots__ = ("error", "is_abandoned", "on_done", "step", "wake")
+
+    def __init__(
+        self, step: Step, on_done: Callable[[CommitJob], object], wake: tuple[CallSoon, Callable[[], object]] | None
+    ) -> None:
+        self.step = step
+        self.error: Exception | None = None
+        """Error of the store. None if the step is committed."""
+        self.is_abandoned = False
+        """True if its run no longer waits for it. It is not written then, unless its commit is in progress."""
+        self.on_done = on_done
+        """Called in the writing thread. It must not block."""
+        self.wake = wake
+        """Function that wakes the run, and the event loop to call it in. None if the run does not wait."""
+
+
+class CommitQueue:
+    """Writes the steps of all runs of one store.
+
+    One thread at a time writes all steps that wait, and then wakes each event loop once. Steps of one run stay in their
+    order. No lock is held while the store writes.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._keep_now: Callable[[Step], bool] | None = getattr(store, "keep_now", None)
+        self._keep_all: Callable[[Sequence[Step]], Sequence[Exception | None]] | None
+        self._keep_all = getattr(store, "keep_all", None)
+        self._lock = Lock()
+        self._jobs: list[CommitJob] = []
+        self._is_writing = False
+        """True while a thread writes, or is about to."""
+
+    @staticmethod
+    def of(store: Store) -> CommitQueue:
+        """Return the queue of a store. Its runs share it."""
+        key = os.getpid(), id(store)  # a forked child has no threads, so it needs its own
+        queue = _QUEUES.get(key)
+        return _QUEUES.setdefault(key, CommitQueue(store)) if queue is None else queue
+
+    def keep_now(self, step: Step) -> bool:
+        """Write a step in this thread if the store need not wait. Return False if nothing was written."""
+        return self._keep_now is not None and not self._is_writing and self._keep_now(step)
+
+    def submit(self, job: CommitJob) -> None:
+        """Write a step in the writing thread."""
+        with self._lock:
+            self._jobs.append(job)
+            if self._is_writing:
+                return
+            self._is_writing = True
+        worker = STORE_WORKERS.acquire()
+        if worker is None:
+            self._fail_waiting()
+        else:
+            worker.start(self._write_waiting)
+
+    def _fail_waiting(self) -> None:
+        with self._lock:
+            jobs, self._jobs, self._is_writing = self._jobs, [], False
+        error = StoreError(type(self._store).__name__, f"no thread is free to write; {STORE_WORKERS.hung} hang")
+        _finish(jobs, [error] * len(jobs))
+
+    def _write_waiting(self) -> None:
+        while True:
+            with self._lock:
+                jobs, self._jobs = [job for job in self._jobs if not job.is_abandoned], []
+                if not jobs:
+                    self._is_writing = False
+                    return
+            _finish(jobs, self._keep_steps([job.step for job in jobs]))
+
+    def _keep_steps(self, steps: Sequence[Step]) -> Sequence[Exception | None]:
+        if self._keep_all is None:
+            return [self._try_keep(step) for step in steps]
+        try:
+            return self._keep_all(steps)
+        except Exception as error:
+            return [error] * len(steps)
+
+    def _try_keep(self, step: Step) -> Exception | None:
+        try:
+            self._store.keep(step)
+        except Exception as error:
+            return error
+        return None
+
+
+def _finish(jobs: Sequence[CommitJob], errors: Sequence[Exception | None]) -> None:
+    """Pass each job its outcome, and wake each event loop once."""
+    waiting: dict[CallSoon, list[Callable[[], object]]] = {}
+    for job, error in zip(jobs, errors, strict=True):
+        job.error = error
+        job.on_done(job)
+        if job.wake is not None:
+            call_soon, wake = job.wake
+            waiting.setdefault(call_soon, []).append(wake)
+    for call_soon, wakes in waiting.items():
+        try:
+            call_soon(lambda wakes=wakes: [wake() for wake in wakes])
+        except RuntimeError:  # the event loop is closed, and its runs with it
+            continue

@@ -1,0 +1,114 @@
+"""The commits of all runs of one store: batched, in order, and waking each event loop once."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event, get_ident
+from typing import Any
+
+import anyio
+import pytest
+
+from flyball import Agent, tool
+from flyball.errors import StoreError
+from flyball.runtime.commit_queue import CommitJob, CommitQueue
+from flyball.store import MemoryStore, Query, SqliteStore, Start, Step
+from flyball.testing import ScriptedModel, call, say
+
+LONG = 60.0
+
+
+class SlowStore(MemoryStore):
+    """Notes the steps of each batch, and waits in the first until the test lets it go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.leave = Event(), Event()
+        self.batches: list[list[str | None]] = []
+
+    def keep_all(self, steps: list[Step]) -> list[Exception | None]:
+        self.batches.append([step.run_id for step in steps])
+        self.entered.set()
+        self.leave.wait(LONG)
+        return [StoreError("x", "refused") if step.run_id == "bad" else None for step in steps]
+
+
+def start_step(run_id: str) -> Step:
+    return Step(run_id=run_id, start=Start(at=1.0))
+
+
+def test_steps_that_wait_are_one_batch_that_wakes_the_event_loop_once() -> None:
+    store, woken, finished, done = SlowStore(), list[str](), list[str](), Event()
+
+    def call_soon(work: Callable[[], object]) -> None:
+        woken.append("once")
+        work()
+        done.set()
+
+    def job(run_id: str) -> CommitJob:
+        return CommitJob(start_step(run_id), lambda job: None, (call_soon, lambda: finished.append(run_id)))
+
+    queue = CommitQueue.of(store)
+    assert CommitQueue.of(store) is queue
+    queue.submit(job("first"))
+    assert store.entered.wait(LONG)
+    jobs = [job(name) for name in ("a", "bad", "c")]
+    for one in jobs:
+        queue.submit(one)
+    dropped = job("dropped")
+    dropped.is_abandoned = True
+    queue.submit(dropped)
+    store.leave.set()
+    until = threading.Event()
+    while len(finished) < 4:
+        assert done.wait(LONG)
+        until.wait(0.001)
+    assert (store.batches, woken) == ([["first"], ["a", "bad", "c"]], ["once", "once"])
+    assert [one.error is None for one in jobs] == [True, False, True]
+
+
+@tool
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def writers(store: SqliteStore) -> list[int]:
+    """Note the threads that write to a store from now on."""
+    threads, write_step = list[int](), store.step_writer.write_step
+
+    def noted(connection: Any, encoded: Any, now: float) -> None:
+        threads.append(get_ident())
+        write_step(connection, encoded, now)
+
+    store.step_writer.write_step = noted  # pyright: ignore[reportAttributeAccessIssue]
+    return threads
+
+
+@pytest.mark.parametrize(("synchronous", "here"), [("normal", True), ("full", False)])
+def test_a_run_commits_in_the_event_loop_only_if_the_store_does_not_wait_for_the_disk(
+    synchronous: str, here: bool, tmp_path: Path
+) -> None:
+    with SqliteStore(tmp_path / "runs.db", synchronous=synchronous) as store:
+        threads = writers(store)
+        agent = Agent(model=ScriptedModel(call("look"), say("Done.")), tools=[look], store=store, settings={})
+
+        async def work() -> int:
+            assert (await agent.arun("go")).completed
+            return get_ident()
+
+        assert (anyio.run(work) in threads) is here
+        assert threads
+
+
+def test_many_runs_at_once_on_a_store_that_waits_share_their_commits(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "runs.db", synchronous="full") as store:
+        agent = Agent(model=ScriptedModel(*[say("Done.")] * 30), tools=[look], store=store, settings={})
+
+        async def work() -> None:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(30):
+                    tasks.start_soon(agent.arun, "go")
+
+        anyio.run(work)
+        assert len(store.runs.list(Query(stop="completed", limit=100))) == 30

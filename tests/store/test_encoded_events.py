@@ -1,0 +1,60 @@
+"""Events that are encoded once: a store reads the same as `Event.to_dict` writes."""
+
+import json
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from flyball import Agent, Limits, tool
+from flyball.event import Event, Header, ToolStarted
+from flyball.store import Step
+from flyball.store.encoded_events import EncodedEvents, encode_header
+from flyball.store.encoded_step import EncodedStep
+from flyball.testing import ScriptedModel, call, say
+
+
+@tool
+def look(n: int) -> str:
+    """Look."""
+    return f"seen {n}"
+
+
+def read_back(event: Event) -> Any:
+    return json.loads(EncodedEvents([event], encode_header(event.header)).text)[0]
+
+
+def test_every_event_of_a_run_is_encoded_as_its_dict() -> None:
+    model = ScriptedModel(*[call("look", n=n) for n in range(4)], grace=say("Over."))
+    agent = Agent(model=model, tools=[look], limits=Limits(turns=3), metadata={"job": {"ü": (1, None)}}, settings={})
+    events = list(agent.run("go", session="talk").events)
+    encoded = EncodedEvents(events, encode_header(events[0].header))
+    expected = [event.to_dict() for event in events]
+    assert json.loads(encoded.text) == expected
+    assert (list(encoded), encoded[0], len(encoded)) == (expected, expected[0], len(expected))
+    assert encoded[1:3] == expected[1:3]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"a": "\ud800"},
+        {"a": math.inf, "b": math.nan},
+        {"a": {1: {2}}, "b": b"x", "c": object},
+        {"at": datetime(2031, 1, 2, tzinfo=UTC)},
+        {"deep": [[[{"x": (1, 2)}]]]},
+        {},
+    ],
+    ids=repr,
+)
+def test_odd_values_are_encoded_as_in_the_dict(arguments: dict[str, Any]) -> None:
+    event = ToolStarted(3, 0.25, 1, Header("r", "s", 5.0, {"x": arguments}), "c", "look", arguments)
+    assert read_back(event) == event.to_dict()
+
+
+def test_a_step_takes_encoded_events_without_decoding_them() -> None:
+    header = Header("r", "s", 5.0)
+    events = EncodedEvents([ToolStarted(n, 0.5, 1, header, f"c{n}", "look", {}) for n in (4, 7)], encode_header(header))
+    encoded = EncodedStep.of(Step(run_id="r", events=events))
+    assert (encoded.events, list(encoded.seqs)) == (events.text, [4, 7])
