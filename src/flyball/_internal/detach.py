@@ -119,15 +119,16 @@ class DetachableTask:
         """
         cancelled: asyncio.CancelledError | None = None
         while True:
-            task = self._loop.create_task(_catch(work))
-            task.add_done_callback(self._wake)
+            task = self._loop.create_task(self._catch(work))
+            task.add_done_callback(self._wake)  # it may be cancelled before it starts
             while not task.done() and not self._is_left:
+                waiter = self._waiter = self._loop.create_future()
                 try:
                     if cancelled is None:
-                        await self._wait()
+                        await waiter
                     else:
                         with anyio.CancelScope(shield=True):
-                            await self._wait()
+                            await waiter
                 except asyncio.CancelledError as error:
                     if cancelled is None:
                         cancelled = error
@@ -145,20 +146,17 @@ class DetachableTask:
             raise error
         return value
 
-    async def _wait(self) -> None:
-        self._waiter = self._loop.create_future()
-        await self._waiter
+    async def _catch(self, work: Coroutine[Any, Any, T]) -> tuple[Any, BaseException | None]:
+        """Return the result of the work, or its error: Ctrl-C raised in a task would end the event loop."""
+        try:
+            return await work, None
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            return None, error
+        finally:
+            self._wake()  # one cycle of the event loop before the callback of the task would
 
     def _wake(self, _: object = None) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-async def _catch(work: Coroutine[Any, Any, T]) -> tuple[Any, BaseException | None]:
-    """Return the result of the work, or its error: Ctrl-C raised in a task would end the event loop."""
-    try:
-        return await work, None
-    except asyncio.CancelledError:
-        raise
-    except BaseException as error:
-        return None, error
