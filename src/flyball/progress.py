@@ -91,6 +91,8 @@ class Progress:
     """Number of this run in its session, from 1."""
     input_tokens: int = 0
     """Estimated input tokens of the latest request."""
+    after_calls: bool = False
+    """True while a policy is asked after tool results. False if it is asked because the model has ended."""
 
     @property
     def budgets(self) -> Mapping[str, BudgetSnapshot]:
@@ -112,6 +114,8 @@ class Complete:
 
     output: object = None
     satisfied: tuple[str, ...] = ()
+    text: str | None = None
+    """Answer of the run. None means the model's text. After tool results only a decision with a text ends the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +143,10 @@ Decision = Complete | Continue | Unfinished
 
 
 class Policy(Protocol):
-    """Completion policy: decides if a run may end when the model has.
+    """Completion policy: decides if a run may end.
 
-    It must not block. If it raises, the run ends as failed.
+    It is asked when the model has ended, and after tool results (`progress.after_calls`). It must not block. If it
+    raises, the run ends as failed.
     """
 
     def __call__(self, progress: Progress, /) -> Decision:

@@ -96,7 +96,7 @@ class Closing(Auditor):
             assert not graced or result.text.strip(), "a run that met a limit reports nothing"
 
     def _limit_or_end(self, result: Result) -> None:
-        stop, last, flags = result.stop, self.last, set(result.flags)
+        stop, flags = result.stop, set(result.flags)
         assert stop not in (Stop.CONTENDED, Stop.CANCELLED, Stop.FAILED)
         need("halted", not self.must_halt or stop in (Stop.DEADLINE, Stop.BUDGET, Stop.HALTED))
         need("a limit before a halt", not self.has_no_calls or stop in (Stop.DEADLINE, Stop.BUDGET))
@@ -115,11 +115,19 @@ class Closing(Auditor):
             case Stop.UNFINISHED:
                 assert self.agent.output or not isinstance(self.said.get("decided"), Complete)
             case _:
-                need("a natural end", isinstance(last, Reply) and not last.calls and last.finish not in CUT_OFF[1:])
-                assert not self.agent.completion or isinstance(self.said.get("decided"), Complete)
-                assert not self.agent.output or isinstance(result.output, int)
+                self._completed(result)
                 steered = Counter(signal.text for signal in self.heard if isinstance(signal, Steer))
                 assert not steered - Counter(message.content for message in result.messages), "a steered text is lost"
+
+    def _completed(self, result: Result) -> None:
+        """The model has ended, or after tool results the policy had an answer."""
+        last, decision = self.last, self.said.get("decided")
+        need("a reply", isinstance(last, Reply) and last.finish not in CUT_OFF[1:])
+        assert not self.agent.completion or isinstance(decision, Complete)
+        assert not self.agent.output or isinstance(result.output, int)
+        if isinstance(last, Reply) and last.calls:
+            need("an answer after calls", isinstance(decision, Complete) and decision.text == result.text)
+            need("a policy asked after calls", self.said["after calls"], last.finish not in CUT_OFF)
 
 
 def audit_run(agent: Agent, plan: Plan, story: list[Any], result: Result) -> None:

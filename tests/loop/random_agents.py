@@ -210,9 +210,9 @@ class Chaos:
     def policy(self, progress: Progress, /) -> Decision:
         self._raise_once_in(12, progress.run_id, "raised", "policy")
         decision = self.book.dice(progress.run_id).pick(
-            Complete(7), Continue("go on", ("x",)), Continue("again"), Unfinished()
+            Complete(7), Continue("go on", ("x",)), Continue("again"), Unfinished(), Complete(8, text="5")
         )
-        self.book.tell(progress.run_id, "decided", decision)
+        self.book.tell(progress.run_id, "decided", decision, progress.after_calls)
         return decision
 
     def should_continue(self, progress: Progress) -> bool:

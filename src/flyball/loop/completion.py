@@ -34,7 +34,7 @@ def handle_final_reply(run: RunState, reply: Reply) -> End | None:
 def _apply_decision(run: RunState, decision: Decision) -> End | None:
     missing, satisfied = _record_check(run, decision)
     if isinstance(decision, Complete):
-        return End(Stop.COMPLETED, output=decision.output)
+        return End(Stop.COMPLETED, text=decision.text, output=decision.output)
     if isinstance(decision, Continue) and not run.spec.behaviour.single_turn and run.budget.claim(nudges=1):
         run.completion.nudge = decision.message
         run.messages.add_user_text(decision.message)
@@ -45,30 +45,47 @@ def _apply_decision(run: RunState, decision: Decision) -> End | None:
     return End(Stop.UNFINISHED)
 
 
-def check_early_completion(run: RunState) -> End | None:
-    """Return the end of a run whose assertions a batch of calls has satisfied before the model ended.
+def check_after_calls(run: RunState) -> End | None:
+    """Return the end of a run that a batch of calls has completed before the model ended.
 
-    A run that was complete before continues because its user wants more: then the model decides when it is done.
+    Either its assertions hold, or its policy has an answer. A run that was complete before continues because its user
+    wants more: then the model decides when it is done.
     """
+    completion, policy = run.spec.completion, run.spec.completion.policy
+    if policy is None or run.completion.findings.get("complete") or run.signals.find_end() is not None:
+        return None
+    is_proved = _is_outcome_proved(run)
+    if not is_proved and not completion.asks_after_calls:
+        return None
+    run.progress.after_calls = True
+    try:
+        decision = policy(run.progress)
+    finally:
+        run.progress.after_calls = False
+    _check_type(decision)
+    if not isinstance(decision, Complete) or (decision.text is None and not is_proved):
+        return None  # it wants more; the model has not ended, so there is no nudge
+    _record_check(run, decision)
+    return End(Stop.COMPLETED, text=decision.text, output=decision.output)
+
+
+def _is_outcome_proved(run: RunState) -> bool:
+    """Return True if an outcome of `complete_when_any` is proved, and nothing else is missing."""
     completion = run.spec.completion
     assertions = completion.assertions
     if assertions is None or not assertions.may_end_early or completion.output_schema is not None:
-        return None
-    if run.completion.findings.get("complete") or run.signals.find_end() is not None:
-        return None
-    if completion.policy is None or not assertions.check(run.progress.evidence).complete:
-        return None
-    decision = completion.policy(run.progress)
-    if not isinstance(decision, Complete):  # the policy wants more; the model has not ended, so there is no nudge
-        return None
-    _record_check(run, decision)
-    return End(Stop.COMPLETED)
+        return False
+    return assertions.check(run.progress.evidence).complete
+
+
+def _check_type(decision: Decision) -> None:
+    if not isinstance(decision, Complete | Continue | Unfinished):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError("completion policy", decision, "Complete(), Continue(message) or Unfinished()")
 
 
 def _record_check(run: RunState, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Record a decision, together with the findings of the assertions. Return what is missing and what is satisfied."""
-    if not isinstance(decision, Complete | Continue | Unfinished):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError("completion policy", decision, "Complete(), Continue(message) or Unfinished()")
+    _check_type(decision)
     is_complete, assertions = isinstance(decision, Complete), run.spec.completion.assertions
     missing = () if isinstance(decision, Complete) else decision.missing
     satisfied = decision.satisfied

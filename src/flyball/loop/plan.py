@@ -271,8 +271,16 @@ class CompletionSpec:
     """Policy that decides. None means that the task is done when the model stops."""
     assertions: Assertions | None = None
     """Assertions of the policy. The loop also checks them before the run, between turns and at its end."""
+    asks_after_calls: bool = False
+    """True if the policy is asked after tool results too: a policy of the user is, assertions alone are not."""
     output_schema: Mapping[str, Any] | None = None
     """JSON schema of the answer. None means text."""
+
+    @property
+    def may_end_early(self) -> bool:
+        """True if tool results may complete a run before its model ends."""
+        has_outcomes = self.assertions is not None and self.assertions.may_end_early and self.output_schema is None
+        return self.asks_after_calls or has_outcomes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ class RunState:
         self.shared = SharedBudget() if plan.has_shared_budget else None
         """Claims on budgets that other runs share. None if there are none."""
         self.approvals = Approvals()
-        self.completion = CompletionState()
+        self.completion = CompletionState(spec.completion.may_end_early)
         self.reflections = Reflections()
         self.children: Sequence[Result] = ()
         """Results of child runs."""
@@ -244,9 +244,11 @@ class Approvals:
 class CompletionState:
     """Last findings of the completion policy."""
 
-    __slots__ = ("findings", "nudge", "request_deadline")
+    __slots__ = ("checks_calls", "findings", "nudge", "request_deadline")
 
-    def __init__(self) -> None:
+    def __init__(self, checks_calls: bool = False) -> None:
+        self.checks_calls = checks_calls
+        """True if the run may be complete after its next calls, before the model ends."""
         self.findings: dict[str, Any] = {}
         """Last findings: `complete`, `missing` and `satisfied`. Empty before the first check."""
         self.nudge: str | None = None

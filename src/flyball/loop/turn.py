@@ -11,7 +11,7 @@ from ..request import Finish, Reply
 from ..result import Stop
 from . import duplicates
 from .approval import ask_to_continue, request_approvals
-from .completion import check_early_completion, handle_final_reply
+from .completion import check_after_calls, handle_final_reply
 from .effects import Flow
 from .ending import ContinueReason, End
 from .model_request import ask_model
@@ -95,13 +95,13 @@ def _run_turn(run: RunState) -> Flow[ContinueReason | End]:
 
 def _finish_calls(run: RunState, outcomes: Sequence[Outcome]) -> ContinueReason | End:
     """Return why the run continues after its calls, or its end."""
-    if run.spec.completion.assertions is not None:
-        end = check_early_completion(run)  # what was proved in time counts, even if the time is over now
-        if end is not None:
-            return end
     ran = False
     for outcome in outcomes:
         ran = ran or type(outcome) is not Denied
+    if ran and run.completion.checks_calls:
+        end = check_after_calls(run)  # what was proved in time counts, even if the time is over now
+        if end is not None:
+            return end
     end = check_end(run)
     if not ran and (end is None or end.stop in _WEAKER_THAN_BUDGET):
         end = _check_calls_exhausted(run, outcomes) or end
