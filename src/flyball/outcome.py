@@ -100,6 +100,8 @@ class Success(BaseOutcome):
     value: object = None
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values that the call set in the run's state."""
+    ends_run: bool = False
+    """True if the result is the answer of the run."""
 
     @classmethod
     def create(
@@ -121,12 +123,13 @@ class Success(BaseOutcome):
             content,
             value,
         )
-        success.changes, success.children, success.artifact, success.note, success.same_as = (
+        success.changes, success.children, success.artifact, success.note, success.same_as, success.ends_run = (
             changes,
             children,
             None,
             "",
             None,
+            False,
         )
         return success
 

@@ -8,7 +8,7 @@ from flyball.event import Event
 from flyball.loop import Append, Plan
 from flyball.loop.effects import Cancel, Late, LeaseLost, Steer
 from flyball.message import MessageType, check_pairs
-from flyball.outcome import Cancelled, Denied, Timeout
+from flyball.outcome import Cancelled, Denied, Success, Timeout
 from flyball.progress import Complete
 from flyball.request import Reply, Usage
 from flyball.result import Stop
@@ -120,14 +120,17 @@ class Closing(Auditor):
                 assert not steered - Counter(message.content for message in result.messages), "a steered text is lost"
 
     def _completed(self, result: Result) -> None:
-        """The model has ended, or after tool results the policy had an answer."""
+        """The model has ended, or after tool results one of them, or the policy, had the answer."""
         last, decision = self.last, self.said.get("decided")
         need("a reply", isinstance(last, Reply) and last.finish not in CUT_OFF[1:])
         assert not self.agent.completion or isinstance(decision, Complete)
         assert not self.agent.output or isinstance(result.output, int)
         if isinstance(last, Reply) and last.calls:
-            need("an answer after calls", isinstance(decision, Complete) and decision.text == result.text)
-            need("a policy asked after calls", self.said["after calls"], last.finish not in CUT_OFF)
+            batch = result.tool_results[-len(last.calls) :]
+            finals = [one.content for one in batch if isinstance(one, Success) and one.ends_run]
+            answers = [decision.text] if isinstance(decision, Complete) and decision.text is not None else finals[:1]
+            need("an answer after calls", [result.text] == answers, last.finish not in CUT_OFF)
+            need("a policy asked after calls, or a final result", bool(finals) or self.said["after calls"])
 
 
 def audit_run(agent: Agent, plan: Plan, story: list[Any], result: Result) -> None:

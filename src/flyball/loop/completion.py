@@ -1,11 +1,14 @@
-"""Whether a run is complete when the model asks for nothing more."""
+"""Whether a run is complete: when the model asks for nothing more, and after tool results."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from .. import event
+from .._internal.jsonable import to_jsonable
 from ..errors import ConfigError
+from ..outcome import Success
 from ..progress import Complete, Continue, Decision, Unfinished
 from ..request import Finish, Reply
 from ..result import Stop
@@ -48,9 +51,12 @@ def _apply_decision(run: RunState, decision: Decision) -> End | None:
 def check_after_calls(run: RunState) -> End | None:
     """Return the end of a run that a batch of calls has completed before the model ended.
 
-    Either its assertions hold, or its policy has an answer. A run that was complete before continues because its user
-    wants more: then the model decides when it is done.
+    A result ends it, its assertions hold, or its policy has an answer. A run that was complete before continues because
+    its user wants more: then the model decides when it is done.
     """
+    final = run.completion.take_final_result()
+    if final is not None:
+        return _handle_final_result(run, final)
     completion, policy = run.spec.completion, run.spec.completion.policy
     if policy is None or run.completion.findings.get("complete") or run.signals.find_end() is not None:
         return None
@@ -67,6 +73,28 @@ def check_after_calls(run: RunState) -> End | None:
         return None  # it wants more; the model has not ended, so there is no nudge
     _record_check(run, decision)
     return End(Stop.COMPLETED, text=decision.text, output=decision.output)
+
+
+def _handle_final_result(run: RunState, final: Success) -> End | None:
+    """Return the end for a result that is the answer, or None if the run continues: it is treated like a last reply."""
+    cancelled = run.signals.find_cancellation()
+    if cancelled is not None:
+        return cancelled
+    if run.signals.steered:
+        return None
+    progress, policy = run.progress, run.spec.completion.policy
+    text_before, progress.text = progress.text, _read_answer(final)
+    end = End(Stop.COMPLETED) if policy is None else _apply_decision(run, policy(progress))
+    if end is None:
+        progress.text = text_before
+    return end
+
+
+def _read_answer(final: Success) -> str:
+    """Return the whole text of a result, of which the model may have seen an excerpt."""
+    if final.artifact is None:
+        return final.content
+    return final.value if isinstance(final.value, str) else json.dumps(to_jsonable(final.value), ensure_ascii=False)
 
 
 def _is_outcome_proved(run: RunState) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from .. import event
 from ..budget.spending import Spending
 from ..errors import UnknownBudget
+from ..outcome import Success
 from ..person import Question, Verdict
 from ..progress import Evidence, Progress
 from ..recorder import Recorder
@@ -244,17 +245,28 @@ class Approvals:
 class CompletionState:
     """Last findings of the completion policy."""
 
-    __slots__ = ("checks_calls", "findings", "nudge", "request_deadline")
+    __slots__ = ("checks_calls", "final_result", "findings", "nudge", "request_deadline")
 
     def __init__(self, checks_calls: bool = False) -> None:
         self.checks_calls = checks_calls
         """True if the run may be complete after its next calls, before the model ends."""
+        self.final_result: Success | None = None
+        """First result of the current batch that ends the run. None if there is none."""
         self.findings: dict[str, Any] = {}
         """Last findings: `complete`, `missing` and `satisfied`. Empty before the first check."""
         self.nudge: str | None = None
         """Last nudge."""
         self.request_deadline = 0.0
         """Deadline of the last request, in the run's seconds."""
+
+    def note_final_result(self, outcome: Success) -> None:
+        """Note a result that ends the run. The first of a batch is the answer."""
+        self.final_result, self.checks_calls = self.final_result or outcome, True
+
+    def take_final_result(self) -> Success | None:
+        """Return the result that ends the run, and forget it."""
+        final, self.final_result = self.final_result, None
+        return final
 
 
 class Reflections:

@@ -136,9 +136,11 @@ def _record_group(
         tool = None
         if isinstance(ready, BaseOutcome):
             outcome = ready
+            if type(outcome) is Success and outcome.ends_run:  # an equal call's result is reused
+                run.completion.note_final_result(outcome)
         else:
             tool, outcome = ready.tool, next(made)
-            if type(outcome) is not Success or outcome.changes:
+            if type(outcome) is not Success or outcome.changes or outcome.ends_run:
                 _apply_outcome(run, outcome)
         if run.approvals.verdicts:
             approval.note_changed_arguments(run, call, outcome)
@@ -153,6 +155,8 @@ def _apply_outcome(run: RunState, outcome: Outcome) -> None:
     """Apply the state changes of a call, or note that it failed or hangs."""
     if isinstance(outcome, Success):
         apply_changes(run.state, outcome.changes)
+        if outcome.ends_run:
+            run.completion.note_final_result(outcome)
         return
     run.admission.note(outcome.tool, outcome)
     if isinstance(outcome, Timeout | Cancelled):

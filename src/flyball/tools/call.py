@@ -16,6 +16,7 @@ from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Time
 from ..request import Call
 from .context import OutcomeSlot, ToolState
 from .excerpt import MAX_CHARACTERS, make_excerpt, serialize_content
+from .returned import FinalResult
 from .tool import Tool
 
 _ONE_CALL: Mapping[str, int] = {"tool_calls": 1}
@@ -115,10 +116,15 @@ class ToolCallRun:
         Raises:
             TypeError: the value cannot be serialized.
         """
+        ends_run = self.tool.ends_run
+        if type(value) is FinalResult:
+            ends_run, value = True, value.value
         content = serialize_content(value)
         changes = {} if self.state is None else self.state.changes
         call_id, tool, seconds = self.call.id, self.tool.name, now - self.started_at
         outcome = Success.create(call_id, tool, seconds, content, value, changes, self.children)
+        if ends_run:
+            outcome.ends_run = True
         if len(content) > MAX_CHARACTERS:
             outcome.content, outcome.artifact = make_excerpt(content, self.idempotency_key(run_id))
         return self.gate.close(outcome)

@@ -65,6 +65,8 @@ class Options(TypedDict, total=False):
     """Maximum number of calls in one run. Default: no limit."""
     sensitive: Sequence[str]
     """Names of parameters that are hidden in events, logs and exports."""
+    ends_run: bool
+    """True if each result ends the run and is its answer. Open assertions must hold first."""
     approve: Approve
     """True if a person must approve each call, or a function of the arguments that decides.
 
@@ -140,6 +142,10 @@ class Tool:
             raise UsageError(f"{where}: poll=True needs duplicates='allow'")
         self.duplicates = Duplicates.ALLOW if self.poll else self.duplicates
         self.max_calls = validation.check_optional_int(f"{where}, max_calls", options.get("max_calls"))
+        self.ends_run = options.get("ends_run", False)
+        """True if each result ends the run and is its answer."""
+        if self.ends_run and self.duplicates is None:
+            self.duplicates = Duplicates.ALLOW  # after a nudge, an equal call must be possible
         self.cheap = options.get("cheap", False)
         self.idempotent = options.get("idempotent", False)
         self.retry_on_timeout = options.get("retry_on_timeout", self.effects is Effects.READ)
@@ -239,6 +245,7 @@ _OPTION_TYPES: dict[str, type | tuple[type, ...]] = {
     "name": str,
     "description": str,
     "cheap": bool,
+    "ends_run": bool,
     "idempotent": bool,
     "poll": bool,
     "retry_on_timeout": bool,
