@@ -146,13 +146,13 @@ class Success(BaseOutcome):
 
 @dataclass(slots=True, kw_only=True)
 class Failure(BaseOutcome):
-    """Call that raised."""
+    """Call that raised, or whose result says that it failed."""
 
     status = Status.FAILED
     kind: str
-    """Name of the exception class."""
+    """Name of the exception class, or `UnsuccessfulResult`."""
     error: str
-    """Message of the exception as the model sees it; an excerpt if there is an artifact."""
+    """Message of the exception, or the result as JSON, as the model sees it; an excerpt if there is an artifact."""
     whole_error: str | None = None
     """Whole message, if `error` is an excerpt. None otherwise."""
 

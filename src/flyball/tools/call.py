@@ -16,7 +16,7 @@ from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Time
 from ..request import Call
 from .context import OutcomeSlot, ToolState
 from .excerpt import MAX_CHARACTERS, make_excerpt, serialize_content
-from .returned import FinalResult
+from .returned import PLAIN_RESULTS, FinalResult, reports_failure
 from .tool import Tool
 
 _ONE_CALL: Mapping[str, int] = {"tool_calls": 1}
@@ -111,14 +111,17 @@ class ToolCallRun:
         self.deadline = min(deadline, now + self.cap_s)
 
     def succeed(self, value: Any, now: float, run_id: str) -> bool:
-        """Close the call with its value.
+        """Close the call with its value, or as failed if the value says so.
 
         Raises:
             TypeError: the value cannot be serialized.
         """
         ends_run = self.tool.ends_run
-        if type(value) is FinalResult:
-            ends_run, value = True, value.value
+        if type(value) not in PLAIN_RESULTS:
+            if type(value) is FinalResult:
+                ends_run, value = True, value.value
+            if not self.tool.result_is_data and reports_failure(value):
+                return self._close_failed("UnsuccessfulResult", serialize_content(value), now, run_id)
         content = serialize_content(value)
         changes = {} if self.state is None else self.state.changes
         call_id, tool, seconds = self.call.id, self.tool.name, now - self.started_at
@@ -135,7 +138,10 @@ class ToolCallRun:
             message = serialize_content(str(error))
         except (Exception, SystemExit):
             message = "the error has no readable message"
-        outcome = Failure(kind=type(error).__name__[:_MAX_KIND], error=message, **self._outcome_fields(now))
+        return self._close_failed(type(error).__name__[:_MAX_KIND], message, now, run_id)
+
+    def _close_failed(self, kind: str, message: str, now: float, run_id: str) -> bool:
+        outcome = Failure(kind=kind, error=message, **self._outcome_fields(now))
         if len(message) > MAX_CHARACTERS:
             outcome.error, outcome.artifact = make_excerpt(message, self.idempotency_key(run_id))
             outcome.whole_error = message

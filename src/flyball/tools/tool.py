@@ -67,6 +67,9 @@ class Options(TypedDict, total=False):
     """Names of parameters that are hidden in events, logs and exports."""
     ends_run: bool
     """True if each result ends the run and is its answer. Open assertions must hold first."""
+    result_is_data: bool
+    """True if a returned mapping is never taken for a failure. By default one with `success` False, or with a truthy
+    `error` and no `success`, is a failed call."""
     approve: Approve
     """True if a person must approve each call, or a function of the arguments that decides.
 
@@ -146,6 +149,8 @@ class Tool:
         """True if each result ends the run and is its answer."""
         if self.ends_run and self.duplicates is None:
             self.duplicates = Duplicates.ALLOW  # after a nudge, an equal call must be possible
+        self.result_is_data = options.get("result_is_data", False)
+        """True if a returned mapping is never taken for a failure."""
         self.cheap = options.get("cheap", False)
         self.idempotent = options.get("idempotent", False)
         self.retry_on_timeout = options.get("retry_on_timeout", self.effects is Effects.READ)
@@ -245,6 +250,7 @@ _OPTION_TYPES: dict[str, type | tuple[type, ...]] = {
     "name": str,
     "description": str,
     "cheap": bool,
+    "result_is_data": bool,
     "ends_run": bool,
     "idempotent": bool,
     "poll": bool,
