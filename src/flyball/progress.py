@@ -46,6 +46,10 @@ class Evidence:
         """Return the successful calls of a tool, oldest first."""
         return tuple(self._by_tool.get(tool, ()))
 
+    def all(self) -> tuple[Done, ...]:
+        """Return all successful calls, tool by tool."""
+        return tuple(done for calls in self._by_tool.values() for done in calls)
+
     def count(self, tool: str) -> int:
         """Return the number of successful calls of a tool."""
         return len(self._by_tool.get(tool, ()))
