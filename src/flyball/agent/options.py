@@ -141,3 +141,5 @@ def check_run_options(options: RunOptions) -> None:
     for name in ("run_id", "session"):
         if options.get(name) is not None:
             validation.check_text(f"run, {name}", options.get(name))
+    if "wait_seconds" in options:  # checked even without a store, which would ignore it
+        validation.parse_duration("run, wait_seconds", options["wait_seconds"])
