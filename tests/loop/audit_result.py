@@ -113,7 +113,7 @@ class Closing(Auditor):
             case Stop.STALLED:
                 assert self.stalled or self.used["repeated"] >= 3
             case Stop.UNFINISHED:
-                assert self.agent.output or not isinstance(self.said.get("decided"), Complete)
+                assert self.agent.output or self.agent.tool_rules or not isinstance(self.said.get("decided"), Complete)
             case _:
                 self._completed(result)
                 steered = Counter(signal.text for signal in self.heard if isinstance(signal, Steer))
@@ -124,6 +124,7 @@ class Closing(Auditor):
         last, decision = self.last, self.said.get("decided")
         need("a reply", isinstance(last, Reply) and last.finish not in CUT_OFF[1:])
         assert not self.agent.completion or isinstance(decision, Complete)
+        assert not self.agent.tool_rules or any(one.ok for one in result.tool_results), "no tool was used"
         assert not self.agent.output or isinstance(result.output, int)
         if isinstance(last, Reply) and last.calls:
             batch = result.tool_results[-len(last.calls) :]

@@ -237,6 +237,7 @@ def draw_agent(dice: Dice, book: Book, clock: ManualClock, name: str = "top") ->
         single_turn=dice.once_in(12),
         completion=dice.pick(None, chaos.policy),
         should_continue=dice.pick(None, None, chaos.should_continue),
+        tool_rules=dice.pick(None, None, None, [{"require_tool_use": True}]),
         hooks=dice.pick([], [], [chaos.hook], [chaos.hook, chaos.hook]),
         sinks=[book.record, *dice.pick([], [chaos.sink])],
         output=dice.pick(None, None, None, int),

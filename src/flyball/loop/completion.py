@@ -17,6 +17,9 @@ from .orders import emit_refusals
 from .state import RunState
 from .stopping import check_end
 
+_TOOL_RULES = "tool rules"
+"""Name of what is missing while a tool rule does not let the run complete."""
+
 
 def handle_final_reply(run: RunState, reply: Reply) -> End | None:
     """Return the end for a reply without calls, or None if the run continues."""
@@ -30,8 +33,20 @@ def handle_final_reply(run: RunState, reply: Reply) -> End | None:
         return cancelled
     if run.signals.steered:
         return None
-    policy = run.spec.completion.policy
-    return End(Stop.COMPLETED) if policy is None else _apply_decision(run, policy(run.progress))
+    return _decide_end(run)
+
+
+def _decide_end(run: RunState) -> End | None:
+    """Return the end of a run that has an answer, if its tool rules and its policy agree; None after a nudge."""
+    policy, rules = run.spec.completion.policy, run.spec.tools.rules
+    why = None if run.evidence is None else run.evidence.find_completion_denial()
+    if why is not None:
+        return _apply_decision(run, Continue(why, (_TOOL_RULES,)))
+    if policy is not None:
+        return _apply_decision(run, policy(run.progress))
+    if rules is not None and rules.block_completion:
+        return _apply_decision(run, Complete(satisfied=(_TOOL_RULES,)))
+    return End(Stop.COMPLETED)
 
 
 def _apply_decision(run: RunState, decision: Decision) -> End | None:
@@ -71,6 +86,8 @@ def check_after_calls(run: RunState) -> End | None:
     _check_type(decision)
     if not isinstance(decision, Complete) or (decision.text is None and not is_proved):
         return None  # it wants more; the model has not ended, so there is no nudge
+    if run.evidence is not None and run.evidence.find_completion_denial() is not None:
+        return None
     _record_check(run, decision)
     return End(Stop.COMPLETED, text=decision.text, output=decision.output)
 
@@ -82,9 +99,9 @@ def _handle_final_result(run: RunState, final: Success) -> End | None:
         return cancelled
     if run.signals.steered:
         return None
-    progress, policy = run.progress, run.spec.completion.policy
+    progress = run.progress
     text_before, progress.text = progress.text, _read_answer(final)
-    end = End(Stop.COMPLETED) if policy is None else _apply_decision(run, policy(progress))
+    end = _decide_end(run)
     if end is None:
         progress.text = text_before
     return end
@@ -127,17 +144,20 @@ def _record_check(run: RunState, decision: Decision) -> tuple[tuple[str, ...], t
 
 
 def check_required_tools(run: RunState) -> End | None:
-    """Return the end of a run that can never satisfy its assertions, because tools for it are not offered."""
-    assertions, offered = run.spec.completion.assertions, run.spec.tools.names
+    """Return the end of a run that can never complete, because tools that it needs are not offered."""
+    assertions, rules, offered = run.spec.completion.assertions, run.spec.tools.rules, run.spec.tools.names
     unavailable = () if assertions is None else assertions.unavailable(offered)
-    if assertions is None or not unavailable:
+    if rules is not None:
+        unavailable = tuple(dict.fromkeys([*unavailable, *rules.unavailable(offered)]))
+    if not unavailable:
         return None
+    run.recorder.emit(event.RequiredToolsUnavailable, unavailable, offered)
     message = f"the task needs tools that are not offered: {', '.join(unavailable)}"
     error = {
         "code": "completion_required_tool_unavailable",
         "kind": "Assertions",
         "message": message,
-        "completion_assertions_required": assertions.required(),
+        "completion_assertions_required": {} if assertions is None else assertions.required(),
         "unavailable_required_tool_names": list(unavailable),
         "available_tool_names": list(offered),
     }
@@ -145,8 +165,9 @@ def check_required_tools(run: RunState) -> End | None:
 
 
 def describe_completion(run: RunState, stop: Stop) -> dict[str, Any]:
-    """Return what the result says about completion. Empty if the agent has no completion policy."""
-    if run.spec.completion.policy is None:
+    """Return what the result says about completion. Empty if nothing but the model decides about it."""
+    rules = run.spec.tools.rules
+    if run.spec.completion.policy is None and (rules is None or not rules.block_completion):
         return {}
     described: dict[str, Any] = dict(run.completion.findings)
     assertions = run.spec.completion.assertions
