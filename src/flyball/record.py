@@ -19,14 +19,16 @@ from ._internal.jsonable import to_jsonable
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
 from .errors import ConfigError, MessageError, UsageError
-from .event import Event, Header, ModelRequested, event_types, own_fields
-from .message import Message
+from .event import Event, Header, ModelRequested, ToolEnded, event_types, own_fields
+from .message import Message, MessageType
 from .outcome import Artifact, Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from .person import About, Question
 from .request import Call
 from .result import Result, Stop
 from .unit import Unit
 
+SCHEMA_VERSION = 1
+"""Version of the record. A new version may change or remove keys; new keys alone do not raise it."""
 _MAX_DEPTH, _MAX_RUNS = 20, 10_000
 """Levels of child runs, and runs in total. A parsed run takes about a thousand times the memory of its shortest record.
 """
@@ -69,6 +71,8 @@ def to_record(result: Result) -> dict[str, Any]:
 
 def _build_data_machine_record(result: Result) -> dict[str, Any]:
     return {
+        "schema_version": SCHEMA_VERSION,
+        "run_outcome": _describe_run_outcome(result),
         "messages": [_redact_message(result, _message_to_dict(message)) for message in result.messages],
         "final_content": result.text,
         "turn_count": result.turns,
@@ -78,8 +82,8 @@ def _build_data_machine_record(result: Result) -> dict[str, Any]:
             {"id": call.id, "name": call.name, "arguments": _redact_arguments(result, call.name, call.arguments)}
             for call in result.last_calls
         ],
-        "tool_execution_results": [outcome.to_dict() for outcome in result.tool_results],
-        "usage": result.usage,
+        "tool_execution_results": _describe_outcomes(result),
+        "usage": _describe_usage(result.usage),
         "request_metadata": [
             _describe_request(event, result.metadata.get("mode"))
             for event in result.events
@@ -91,6 +95,56 @@ def _build_data_machine_record(result: Result) -> dict[str, Any]:
         "error_code": None if result.error is None else result.error.get("code"),
         **_build_completion_record(result),
     }
+
+
+def _describe_outcomes(result: Result) -> list[dict[str, Any]]:
+    """Return the outcomes with the parameters that the model wrote, and the turn of each call."""
+    payloads = [message.payload or {} for message in result.messages if message.type is MessageType.TOOL_CALL]
+    arguments = {payload.get("call_id"): payload.get("arguments") for payload in payloads}
+    turns = {event.call_id: event.turn for event in result.events if isinstance(event, ToolEnded)}
+    return [
+        {
+            **outcome.to_dict(),
+            "parameters": _parse_parameters(_redact_arguments(result, outcome.tool, arguments.get(outcome.call_id))),
+            "turn": turns.get(outcome.call_id),
+        }
+        for outcome in result.tool_results
+    ]
+
+
+def _parse_parameters(arguments: Any) -> Any:
+    """Return the parameters as a mapping, or as the model wrote them if they are none."""
+    try:
+        parsed = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError):
+        return arguments
+    return cast("object", parsed) if isinstance(parsed, dict) else arguments
+
+
+def _describe_usage(usage: Usage) -> dict[str, int]:
+    """Return the counts under Flyball's names and under those of both providers."""
+    own = {field.name: getattr(usage, field.name) for field in fields(usage)}
+    openai = {"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": usage.total}
+    return own | openai | {"input_tokens": usage.input, "output_tokens": usage.output}
+
+
+def _describe_run_outcome(result: Result) -> dict[str, Any]:
+    return {
+        "status": _STATUS[result.stop],
+        "stop": result.stop.value,
+        "retryable": _is_retryable(result),
+        "error_code": None if result.error is None else result.error.get("code"),
+    }
+
+
+def _is_retryable(result: Result) -> bool:
+    """Return True if the same run may succeed later without any change.
+
+    Another run held its session, or a provider failed in a way that passes.
+    """
+    if result.stop is Stop.FAILED:
+        return "max_retries_reached" in result.flags
+    return result.stop is Stop.CONTENDED or (result.stop is Stop.DEADLINE and result.error is not None)
 
 
 def _redact_message(result: Result, message: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +193,7 @@ def _build_own_record(result: Result) -> dict[str, Any]:
         "reflections": result.reflections,
         "faults": result.faults,
         "children": [to_record(child) for child in result.children],
-        "usage_with_children": result.usage_with_children,
+        "usage_with_children": _describe_usage(result.usage_with_children),
         "cost_usd_with_children": {name: Unit.USD.outer(cost) for name, cost in result.cost_with_children.items()},
         "questions": result.questions,
         "events": [event.to_dict() for event in result.events],
@@ -300,7 +354,8 @@ def _check_max_count(where: str, count: int) -> int:
 
 
 def _parse_usage(where: str, row: Mapping[str, Any]) -> Usage:
-    usage = Usage.of(row or Usage())
+    own = {name: row[name] for name in (field.name for field in fields(Usage)) if name in row}
+    usage = Usage.of(own or row or Usage())
     _check_max_count(f"{where}, usage", max(usage.input, usage.output))
     return usage
 

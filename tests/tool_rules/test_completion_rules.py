@@ -1,6 +1,6 @@
 """Rules about several prior tools, about what a limit denies, and about completion."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -17,7 +17,7 @@ def begin(*rules: Any, done: str = "") -> ToolRuleTracker:
 
 
 class TestPriorTools:
-    rule = {"tool": "publish", "prior_tools": ["write", "review"]}
+    rule: ClassVar[dict[str, Any]] = {"tool": "publish", "prior_tools": ["write", "review"]}
 
     @pytest.mark.parametrize("done", ["", "write", "review", "write write"])
     def test_a_tool_waits_for_all_of_them(self, done: str) -> None:
@@ -58,7 +58,7 @@ class TestPriorTools:
 
 
 class TestDeny:
-    rule = {"limited_tools": ["search"], "max_calls": 1, "then_require_one_of": ["note"]}
+    rule: ClassVar[dict[str, Any]] = {"limited_tools": ["search"], "max_calls": 1, "then_require_one_of": ["note"]}
 
     def test_only_the_limited_tools_are_denied_by_default(self) -> None:
         tracker = begin(self.rule, done="search")
