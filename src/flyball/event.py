@@ -327,6 +327,16 @@ class CompletionChecked(Event):
 
 
 @dataclass(slots=True)
+class ResultReplaced(Event):
+    """A hook showed the model another text as the result of a call."""
+
+    kind = "result_replaced"
+    call_id: str
+    tool: str
+    by: str
+
+
+@dataclass(slots=True)
 class RequiredToolsUnavailable(Event):
     """The run ends before any request, because it cannot complete without tools that it does not have."""
 

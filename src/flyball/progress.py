@@ -280,8 +280,22 @@ class Fault:
     reason: str
 
 
-Order = Notice | Veto | Halt | Raise | AskPerson | UseModel | SetState | Emit | Fault
-"""Any order of a hook. A veto has an effect only at `tool_called`. No order has an effect after the end."""
+@dataclass(frozen=True, slots=True)
+class ReplaceResult:
+    """Order to show the model another text as the result of the call.
+
+    The outcome in the run's result, and what it proves, stay as they are.
+    """
+
+    text: str
+    by: str = "hook"
+
+
+Order = Notice | Veto | Halt | Raise | AskPerson | UseModel | SetState | Emit | Fault | ReplaceResult
+"""Any order of a hook. A veto has an effect only at `tool_called`, a new result only at `tool_ended`.
+
+No order has an effect after the end.
+"""
 
 
 class Hook(Protocol):

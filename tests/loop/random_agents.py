@@ -26,6 +26,7 @@ from flyball.progress import (
     Point,
     Progress,
     Raise,
+    ReplaceResult,
     SetState,
     Unfinished,
     UseModel,
@@ -205,6 +206,7 @@ class Chaos:
             Raise("seconds", 2.0),
             Raise("children", 1),
             Emit("ping"),
+            ReplaceResult("seen"),
         )
 
     def policy(self, progress: Progress, /) -> Decision:

@@ -27,6 +27,7 @@ from ..settings import Settings
 from ..steadiness import Duplicates, Reflection, Thresholds
 from ..store import Store
 from ..tool_rules import ToolRule, ToolRules
+from ..tools.excerpt import Excerpt
 from ..tools.source import ToolLike
 from .agent import Agent
 from .delegation import Child, Delegable
@@ -68,6 +69,8 @@ class ConversationOptions(TypedDict, total=False):
     repetition: Thresholds
     reflection: Reflection
     compact: Callable[[Sequence[Message]], Any]
+    max_result_characters: int | None
+    excerpt: Excerpt
     should_continue: Callable[[Progress], bool]
     hooks: Sequence[Hook]
     rules: RuleSet | str | Path | Sequence[str | Path]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..steadiness import Reflection, Thresholds
     from ..store import Store
     from ..tool_rules import ToolRule, ToolRules
+    from ..tools.excerpt import Excerpt
     from ..tools.source import ToolLike
     from .delegation import Child, Delegable
 
@@ -65,6 +66,11 @@ class AgentOptions:
     compact: Callable[[Sequence[Message]], Any] | None = None
     """Function that summarizes old messages when the conversation gets too long. It may be async, and has 60 seconds.
     If it fails, or its summary is too long, or it is None, old messages are elided."""
+    max_result_characters: int | None = None
+    """Characters of a tool's result that the model sees, at least 500. None means 12,000. A tool can override it."""
+    excerpt: Excerpt | None = None
+    """Function of a too long result and the maximum that returns what the model sees. A tool can override it. None
+    means the beginning, with the length and the id of the whole."""
     should_continue: Callable[[Progress], bool] | None = None
     """Function called between turns; False halts the run. It must not block. If it raises, the run ends as failed."""
     hooks: Sequence[Hook] = ()

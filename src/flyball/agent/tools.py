@@ -12,8 +12,12 @@ from ..errors import UsageError
 from ..loop.plan import AgentSpec, ChildrenSpec, ToolSpec
 from ..tool_rules import ToolRule, ToolRules
 from ..tools import Admission, Tool, Toolset, ToolSource
+from ..tools.excerpt import Excerpt
 from ..tools.source import ToolLike, is_source
 from .delegation import Delegation, DelegationAdmission
+
+Excerpts = tuple[int | None, Excerpt | None]
+"""Maximum characters of a result, and the function that shortens it. None means the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,7 @@ class AgentTools:
     sources: tuple[ToolSource, ...]
     children: ChildrenSpec
     rules: ToolRules | None
+    excerpts: Excerpts = (None, None)
 
     @classmethod
     def of(
@@ -31,6 +36,7 @@ class AgentTools:
         offered: Iterable[ToolLike],
         children: ChildrenSpec,
         rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path | None = None,
+        excerpts: Excerpts = (None, None),
     ) -> AgentTools:
         """Return the tools and sources of an agent. If it has children, the tool `delegate` is added."""
         tools, sources = list[Any](), list[ToolSource]()
@@ -41,7 +47,8 @@ class AgentTools:
                 tools.append(one)
         if children.specs:
             tools.append(Delegation(children.specs))
-        return cls(Toolset(tools), tuple(sources), children, None if rules is None else ToolRules.of(rules))
+        parsed = None if rules is None else ToolRules.of(rules)
+        return cls(Toolset(_shorten_results(tools, excerpts)), tuple(sources), children, parsed, excerpts)
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -67,7 +74,7 @@ class AgentTools:
                     )
                 owners[tool.name] = source.name
                 tools.append(tool)
-        allowed = spec.tools.allowed
+        allowed, tools = spec.tools.allowed, _shorten_results(tools, self.excerpts)
         toolset = Toolset([tool for tool in tools if allowed is None or tool.name in allowed])
         if allowed is None:
             self._check_rules(toolset)
@@ -95,6 +102,11 @@ class AgentTools:
         """Raise if a rule names a tool that does not exist: it would guard nothing."""
         if self.rules is not None:
             self.rules.check_offered(tuple(toolset))
+
+
+def _shorten_results(tools: Sequence[Any], excerpts: Excerpts) -> list[Any]:
+    """Return the tools with the agent's way to shorten results."""
+    return list(tools) if excerpts == (None, None) else [Tool.of(tool).with_excerpts(*excerpts) for tool in tools]
 
 
 def _may_delegate(tool: Tool) -> bool:

@@ -110,6 +110,16 @@ class MessageLog:
         self.input_tokens += tokens
         self.request_bytes += 3 * tokens // 2
 
+    def replace_last_result(self, text: str) -> tuple[str, str]:
+        """Replace the text of the result that was added last. Return the id and the tool of its call."""
+        message = self.history[-1]
+        difference = estimate_tokens(text) - estimate_tokens(message.content)
+        message.content = text
+        self.input_tokens += difference
+        self.request_bytes += 3 * difference // 2
+        payload = message.payload or {}
+        return payload["call_id"], payload["name"]
+
     def _add(
         self,
         kind: MessageType,

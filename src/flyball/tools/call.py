@@ -12,10 +12,10 @@ from .._internal.text import redact_arguments
 from .._internal.workers import Worker
 from ..budget.deadline import DeadlineToken
 from ..budget.run_budget import TurnBudget
-from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
+from ..outcome import Artifact, Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from ..request import Call
 from .context import OutcomeSlot, ToolState
-from .excerpt import MAX_CHARACTERS, make_excerpt, serialize_content
+from .excerpt import make_excerpt, serialize_content
 from .returned import PLAIN_RESULTS, FinalResult, reports_failure
 from .tool import Tool
 
@@ -128,8 +128,8 @@ class ToolCallRun:
         outcome = Success.create(call_id, tool, seconds, content, value, changes, self.children)
         if ends_run:
             outcome.ends_run = True
-        if len(content) > MAX_CHARACTERS:
-            outcome.content, outcome.artifact = make_excerpt(content, self.idempotency_key(run_id))
+        if len(content) > self.tool.max_result_characters:
+            outcome.content, outcome.artifact = self._make_excerpt(content, run_id)
         return self.gate.close(outcome)
 
     def fail(self, error: BaseException, now: float, run_id: str) -> bool:
@@ -142,10 +142,14 @@ class ToolCallRun:
 
     def _close_failed(self, kind: str, message: str, now: float, run_id: str) -> bool:
         outcome = Failure(kind=kind, error=message, **self._outcome_fields(now))
-        if len(message) > MAX_CHARACTERS:
-            outcome.error, outcome.artifact = make_excerpt(message, self.idempotency_key(run_id))
+        if len(message) > self.tool.max_result_characters:
+            outcome.error, outcome.artifact = self._make_excerpt(message, run_id)
             outcome.whole_error = message
         return self.gate.close(outcome)
+
+    def _make_excerpt(self, content: str, run_id: str) -> tuple[str, Artifact | None]:
+        tool = self.tool
+        return make_excerpt(content, self.idempotency_key(run_id), tool.max_result_characters, tool.excerpt)
 
     def time_out(self, now: float) -> bool:
         """Close the call as timed out."""

@@ -6,6 +6,7 @@ holds the tools of one run by name.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import re
@@ -19,6 +20,7 @@ from ..errors import ConfigError, UnknownTool, UsageError
 from ..steadiness import Duplicates
 from . import signature
 from .context import ToolContext
+from .excerpt import MAX_CHARACTERS, MIN_CHARACTERS, Excerpt, check_excerpt
 from .json_schema import JsonSchemaArguments
 from .signature import Signature
 
@@ -70,6 +72,11 @@ class Options(TypedDict, total=False):
     result_is_data: bool
     """True if a returned mapping is never taken for a failure. By default one with `success` False, or with a truthy
     `error` and no `success`, is a failed call."""
+    max_result_characters: int
+    """Characters of a result that the model sees, at least 500. A longer result is shown as an excerpt. Default: the
+    agent's, or 12,000."""
+    excerpt: Excerpt
+    """Function of a too long result and the maximum that returns what the model sees. Default: the agent's."""
     approve: Approve
     """True if a person must approve each call, or a function of the arguments that decides.
 
@@ -151,6 +158,16 @@ class Tool:
             self.duplicates = Duplicates.ALLOW  # after a nudge, an equal call must be possible
         self.result_is_data = options.get("result_is_data", False)
         """True if a returned mapping is never taken for a failure."""
+        self.max_result_characters = validation.check_int(
+            f"{where}, max_result_characters",
+            options.get("max_result_characters", MAX_CHARACTERS),
+            min_value=MIN_CHARACTERS,
+        )
+        """Characters of a result that the model sees."""
+        self.excerpt = options.get("excerpt")
+        """Function that shortens results. None means the usual excerpt."""
+        if self.excerpt is not None:
+            check_excerpt(f"{where}, excerpt", self.excerpt)
         self.cheap = options.get("cheap", False)
         self.idempotent = options.get("idempotent", False)
         self.retry_on_timeout = options.get("retry_on_timeout", self.effects is Effects.READ)
@@ -169,6 +186,15 @@ class Tool:
         if not callable(function):
             raise ConfigError("tool", function, "a function or another callable")
         return cls(function)
+
+    def with_excerpts(self, max_characters: int | None, excerpt: Excerpt | None) -> Tool:
+        """Return the tool with an agent's way to shorten results, as far as it has none of its own."""
+        other = copy.copy(self)
+        if max_characters is not None and "max_result_characters" not in self.options:
+            other.max_result_characters = max_characters
+        if excerpt is not None and "excerpt" not in self.options:
+            other.excerpt = excerpt
+        return other
 
     @property
     def schema(self) -> dict[str, Any]:
