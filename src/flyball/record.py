@@ -32,6 +32,8 @@ SCHEMA_VERSION = 1
 _MAX_DEPTH, _MAX_RUNS = 20, 10_000
 """Levels of child runs, and runs in total. A parsed run takes about a thousand times the memory of its shortest record.
 """
+_MAX_PARAMETERS = 2_000
+"""Values in the parameters of a call. More are shown as text, because a record has a limited number of values."""
 _MAX_COUNT = 2**63 - 1
 """Largest valid count. Sums of such counts can still be formatted and compared with times."""
 _OUTCOMES: Mapping[str, type[Outcome]] = {
@@ -113,7 +115,9 @@ def _describe_outcomes(result: Result) -> list[dict[str, Any]]:
 
 
 def _parse_parameters(arguments: Any) -> Any:
-    """Return the parameters as a mapping, or as the model wrote them if they are none."""
+    """Return the parameters as a mapping, or as the model wrote them if they are none or very many."""
+    if isinstance(arguments, str) and arguments.count(",") > _MAX_PARAMETERS:
+        return arguments
     try:
         parsed = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
     except (ValueError, RecursionError):

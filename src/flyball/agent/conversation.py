@@ -71,6 +71,7 @@ class ConversationOptions(TypedDict, total=False):
     compact: Callable[[Sequence[Message]], Any]
     max_result_characters: int | None
     excerpt: Excerpt
+    recall: bool
     should_continue: Callable[[Progress], bool]
     hooks: Sequence[Hook]
     rules: RuleSet | str | Path | Sequence[str | Path]

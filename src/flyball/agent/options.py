@@ -71,6 +71,8 @@ class AgentOptions:
     excerpt: Excerpt | None = None
     """Function of a too long result and the maximum that returns what the model sees. A tool can override it. None
     means the beginning, with the length and the id of the whole."""
+    recall: bool = True
+    """True if the tool `read_artifact` is offered once a result was shown as an excerpt."""
     should_continue: Callable[[Progress], bool] | None = None
     """Function called between turns; False halts the run. It must not block. If it raises, the run ends as failed."""
     hooks: Sequence[Hook] = ()

@@ -33,7 +33,7 @@ def build_spec(options: AgentOptions, registry: IterationBudgetRegistry) -> Agen
     settings = registry.settings
     children = build_children_spec(options.children, registry)
     excerpts = (options.max_result_characters, options.excerpt)
-    tools = AgentTools.of(options.tools, children, options.tool_rules, excerpts)
+    tools = AgentTools.of(options.tools, children, options.tool_rules, excerpts, options.recall)
     tool_spec = tools.build_spec()
     limits = options.limits.resolve(registry, kind=options.kind, grace=options.grace)
     spec = AgentSpec(

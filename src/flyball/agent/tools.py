@@ -12,6 +12,7 @@ from ..errors import UsageError
 from ..loop.plan import AgentSpec, ChildrenSpec, ToolSpec
 from ..tool_rules import ToolRule, ToolRules
 from ..tools import Admission, Tool, Toolset, ToolSource
+from ..tools.builtin import read_artifact
 from ..tools.excerpt import Excerpt
 from ..tools.source import ToolLike, is_source
 from .delegation import Delegation, DelegationAdmission
@@ -29,6 +30,8 @@ class AgentTools:
     children: ChildrenSpec
     rules: ToolRules | None
     excerpts: Excerpts = (None, None)
+    recall: bool = False
+    """True if the model may read more of results that it saw in part."""
 
     @classmethod
     def of(
@@ -37,6 +40,7 @@ class AgentTools:
         children: ChildrenSpec,
         rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path | None = None,
         excerpts: Excerpts = (None, None),
+        recall: bool = False,
     ) -> AgentTools:
         """Return the tools and sources of an agent. If it has children, the tool `delegate` is added."""
         tools, sources = list[Any](), list[ToolSource]()
@@ -48,7 +52,7 @@ class AgentTools:
         if children.specs:
             tools.append(Delegation(children.specs))
         parsed = None if rules is None else ToolRules.of(rules)
-        return cls(Toolset(_shorten_results(tools, excerpts)), tuple(sources), children, parsed, excerpts)
+        return cls(Toolset(_shorten_results(tools, excerpts)), tuple(sources), children, parsed, excerpts, recall)
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -82,10 +86,13 @@ class AgentTools:
 
     def _build_spec(self, toolset: Toolset, allowed: frozenset[str] | None = None) -> ToolSpec:
         tools, children = list(toolset.values()), self.children
+        recall = read_artifact if self.recall and tools and read_artifact.name not in toolset else None
+        callable_tools = toolset if recall is None else Toolset([*tools, recall])
         return ToolSpec(
-            admission=partial(DelegationAdmission, toolset, children.join_duplicates)
+            admission=partial(DelegationAdmission, callable_tools, children.join_duplicates)
             if "delegate" in toolset and children.specs
-            else partial(Admission, toolset),
+            else partial(Admission, callable_tools),
+            recall=None if recall is None else recall.definition(),
             definitions=[tool.definition() for tool in tools],
             names=tuple(toolset),
             cheap=frozenset(tool.name for tool in tools if tool.cheap),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from .. import event
-from .._internal.jsonable import to_jsonable
 from ..errors import ConfigError
 from ..outcome import Success
 from ..progress import Complete, Continue, Decision, Unfinished
@@ -14,6 +12,7 @@ from ..request import Finish, Reply
 from ..result import Stop
 from .ending import End
 from .orders import emit_refusals
+from .recall import read_whole
 from .state import RunState
 from .stopping import check_end
 
@@ -100,18 +99,11 @@ def _handle_final_result(run: RunState, final: Success) -> End | None:
     if run.signals.steered:
         return None
     progress = run.progress
-    text_before, progress.text = progress.text, _read_answer(final)
+    text_before, progress.text = progress.text, read_whole(final)
     end = _decide_end(run)
     if end is None:
         progress.text = text_before
     return end
-
-
-def _read_answer(final: Success) -> str:
-    """Return the whole text of a result, of which the model may have seen an excerpt."""
-    if final.artifact is None:
-        return final.content
-    return final.value if isinstance(final.value, str) else json.dumps(to_jsonable(final.value), ensure_ascii=False)
 
 
 def _is_outcome_proved(run: RunState) -> bool:

@@ -136,6 +136,10 @@ class MessageLog:
         if shown is not history:
             shown.append(message)
 
+    def add_base_tokens(self, tokens: int) -> None:
+        """Add tokens of tools that are offered from now on to the estimates."""
+        self._count(tokens)
+
     def _count(self, tokens: int) -> None:
         """Add to the estimates of the next request."""
         self.input_tokens += tokens

@@ -231,6 +231,8 @@ class ToolSpec:
     """Returns a spec with the tools of the agent and those of its sources, given one list per source."""
     allowed: frozenset[str] | None = None
     """Names of the tools that the run may use. None means all."""
+    recall: Mapping[str, Any] | None = None
+    """Definition of `read_artifact`, which is offered once there is an artifact. None means never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from . import approval, children, duplicates, shared_budget
 from .effects import Act, Flow
 from .orders import call_hooks, emit_refusals
 from .plan import Prepared
+from .recall import offer_recall, read_artifact
 from .state import RunState, SharedBudget
 from .stopping import is_over
 
@@ -23,6 +24,7 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     """Make the calls of a turn: group after group, those of a group in parallel."""
     outcomes: list[Outcome] = []
     run.progress.outcomes = outcomes
+    recall = run.spec.tools.recall
     shared, group_n = run.shared, run.messages.next_n if len(calls) > 1 else None
     for group in run.admission.group_calls(calls):
         prepared: list[Prepared | Outcome] = []
@@ -34,6 +36,8 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
                 )
             if run.evidence is not None and isinstance(ready, BaseOutcome):
                 run.evidence.withdraw(ready)
+            if recall is not None and call.name == recall["name"] and not isinstance(ready, BaseOutcome):
+                ready = read_artifact(run, ready)
             prepared.append(ready)
         if shared is not None:
             _withdraw_if_late(run, shared, prepared)
@@ -140,7 +144,7 @@ def _record_group(
                 run.completion.note_final_result(outcome)
         else:
             tool, outcome = ready.tool, next(made)
-            if type(outcome) is not Success or outcome.changes or outcome.ends_run:
+            if type(outcome) is not Success or outcome.changes or outcome.ends_run or outcome.artifact is not None:
                 _apply_outcome(run, outcome)
         if run.approvals.verdicts:
             approval.note_changed_arguments(run, call, outcome)
@@ -152,7 +156,9 @@ def _record_group(
 
 
 def _apply_outcome(run: RunState, outcome: Outcome) -> None:
-    """Apply the state changes of a call, or note that it failed or hangs."""
+    """Apply the state changes of a call, or note that it failed or hangs, or was shown in part."""
+    if outcome.artifact is not None:
+        offer_recall(run)
     if isinstance(outcome, Success):
         apply_changes(run.state, outcome.changes)
         if outcome.ends_run:
