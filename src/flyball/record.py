@@ -116,11 +116,12 @@ def _describe_outcomes(result: Result) -> list[dict[str, Any]]:
 
 def _parse_parameters(arguments: Any) -> Any:
     """Return the parameters as a mapping, or as the model wrote them if they are none or very many."""
-    if isinstance(arguments, str) and arguments.count(",") > _MAX_PARAMETERS:
-        return arguments
     try:
-        parsed = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
-    except (ValueError, RecursionError):
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
+        if text.count(",") > _MAX_PARAMETERS:
+            return text
+        parsed = json.loads(text or "{}")
+    except (TypeError, ValueError, RecursionError):
         return arguments
     return cast("object", parsed) if isinstance(parsed, dict) else arguments
 
