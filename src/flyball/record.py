@@ -79,7 +79,7 @@ def _build_data_machine_record(result: Result) -> dict[str, Any]:
         "final_content": result.text,
         "turn_count": result.turns,
         "completed": result.completed,
-        "status": _STATUS[result.stop],
+        "status": _get_status(result),
         "last_tool_calls": [
             {"id": call.id, "name": call.name, "arguments": _redact_arguments(result, call.name, call.arguments)}
             for call in result.last_calls
@@ -135,11 +135,17 @@ def _describe_usage(usage: Usage) -> dict[str, int]:
 
 def _describe_run_outcome(result: Result) -> dict[str, Any]:
     return {
-        "status": _STATUS[result.stop],
+        "status": _get_status(result),
         "stop": result.stop.value,
         "retryable": _is_retryable(result),
         "error_code": None if result.error is None else result.error.get("code"),
     }
+
+
+def _get_status(result: Result) -> str:
+    if any(getattr(question, "about", None) is About.CLIENT_TOOL for question in result.questions):
+        return "client_tools_pending"
+    return _STATUS[result.stop]
 
 
 def _is_retryable(result: Result) -> bool:

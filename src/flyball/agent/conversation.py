@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast
@@ -17,7 +17,7 @@ from ..completion.assertions import Assertions
 from ..errors import ConfigError, UsageError, suggest_names
 from ..message import Message
 from ..models import Model
-from ..person import Approver, Verdict
+from ..person import Approver
 from ..progress import Hook, Policy, Progress
 from ..recorder import Sink
 from ..result import Result
@@ -28,7 +28,7 @@ from ..steadiness import Duplicates, Reflection, Thresholds
 from ..store import Store
 from ..tool_rules import ToolRule, ToolRules
 from ..tools.excerpt import Excerpt
-from ..tools.source import ToolLike
+from ..tools.source import Tools
 from .agent import Agent
 from .delegation import Child, Delegable
 from .options import AgentOptions
@@ -103,7 +103,7 @@ _RUN_OPTIONS: Mapping[str, str] = {"session_id": "session", "run_id": "run_id", 
 
 
 def run_conversation(
-    messages: Task, tools: Iterable[ToolLike], model: Model | str, **options: Unpack[ConversationOptions]
+    messages: Task, tools: Tools, model: Model | str, **options: Unpack[ConversationOptions]
 ) -> Result:
     """Run a conversation within the budget `conversation_turns`, and return its result.
 
@@ -114,14 +114,14 @@ def run_conversation(
 
 
 async def arun_conversation(
-    messages: Task, tools: Iterable[ToolLike], model: Model | str, **options: Unpack[ConversationOptions]
+    messages: Task, tools: Tools, model: Model | str, **options: Unpack[ConversationOptions]
 ) -> Result:
     """Run a conversation in the current event loop; see `run_conversation`."""
     agent, own = _build_agent(tools, model, options)
     return _attach_agent(agent, await agent.arun(messages, **own))
 
 
-def resume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
+def resume_conversation(result: Result, answers: Mapping[str, Any] | None = None) -> Result:
     """Resume a paused conversation, as `agent.resume` resumes a run. No recorded effect is repeated.
 
     `result` must be the object that `run_conversation` returned in this process; it refers to the model, tools and
@@ -131,7 +131,7 @@ def resume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | 
     return _attach_agent(agent, agent.resume(result, answers))
 
 
-async def aresume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
+async def aresume_conversation(result: Result, answers: Mapping[str, Any] | None = None) -> Result:
     """Resume a paused conversation in the current event loop; see `resume_conversation`."""
     agent = _get_agent(result)
     return _attach_agent(agent, await agent.aresume(result, answers))
@@ -159,7 +159,7 @@ class _Payload(NamedTuple):
     rest: dict[str, Any]
 
 
-def _build_agent(tools: Iterable[ToolLike], model: Model | str, options: ConversationOptions) -> tuple[Agent, Any]:
+def _build_agent(tools: Tools, model: Model | str, options: ConversationOptions) -> tuple[Agent, Any]:
     validation.check_options("run_conversation", options, ConversationOptions.__annotations__)
     if isinstance(options.get("store"), str):  # a store that is opened here would never be closed
         raise ConfigError("run_conversation, store", options.get("store"), "an open store, such as open_store(...)")

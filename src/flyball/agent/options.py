@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..store import Store
     from ..tool_rules import ToolRule, ToolRules
     from ..tools.excerpt import Excerpt
-    from ..tools.source import ToolLike
+    from ..tools.source import Tools
     from .delegation import Child, Delegable
 
 
@@ -41,8 +41,9 @@ class AgentOptions:
     model: Model | str
     """Model, or its name: `openai:NAME`, `anthropic:NAME`, `http://HOST:PORT/v1#NAME`, `local:smollm2`,
     `local:PATH.gguf`, `script:PATH.toml`."""
-    tools: Iterable[ToolLike] = ()
-    """Functions, tools, and sources of tools such as `mcp(...)`. Each run opens its sources and closes them."""
+    tools: Tools = ()
+    """Functions, tools, definitions by name, and sources of tools such as `mcp(...)`. Each run opens its sources and
+    closes them."""
     children: Sequence[Child | Delegable] = ()
     """Agents to delegate tasks to, including remote ones. A `Child` selects how its budget relates to the parent's."""
     description: str = ""

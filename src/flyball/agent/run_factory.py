@@ -12,6 +12,7 @@ import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 from .._internal import validation
 from .._internal.workers import PRIVATE_LOOP, copy_context_for_thread, run_in_worker
@@ -23,7 +24,7 @@ from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError, UsageError, format_with_code
 from ..loop.child_task import ChildSpec, Mode
 from ..loop.plan import Plan
-from ..person import Verdict, parse_answers
+from ..person import parse_answers
 from ..recorder import Recorder, Sink
 from ..result import Result
 from ..rules import RuleSet
@@ -41,8 +42,8 @@ from .validate import Task, check_agent, get_pause, normalize_task
 
 log = logging.getLogger("flyball.agent.agent")
 
-Answers = Mapping[str, Verdict | bool] | None
-"""Answers to the questions of a paused run, by question id."""
+Answers = Mapping[str, Any] | None
+"""Answers to the questions of a paused run, by question id: a Verdict or a bool, or the result of a client tool."""
 
 
 class RunFactory:

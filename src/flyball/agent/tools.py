@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import UsageError
 from ..loop.plan import AgentSpec, ChildrenSpec, ToolSpec
@@ -14,7 +14,8 @@ from ..tool_rules import ToolRule, ToolRules
 from ..tools import Admission, Tool, Toolset, ToolSource
 from ..tools.builtin import read_artifact
 from ..tools.excerpt import Excerpt
-from ..tools.source import ToolLike, is_source
+from ..tools.schema_tool import read_definitions
+from ..tools.source import Tools, is_source
 from .delegation import Delegation, DelegationAdmission
 
 Excerpts = tuple[int | None, Excerpt | None]
@@ -36,7 +37,7 @@ class AgentTools:
     @classmethod
     def of(
         cls,
-        offered: Iterable[ToolLike],
+        offered: Tools,
         children: ChildrenSpec,
         rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path | None = None,
         excerpts: Excerpts = (None, None),
@@ -44,7 +45,7 @@ class AgentTools:
     ) -> AgentTools:
         """Return the tools and sources of an agent. If it has children, the tool `delegate` is added."""
         tools, sources = list[Any](), list[ToolSource]()
-        for one in offered:
+        for one in read_definitions(cast("Mapping[str, Any]", offered)) if isinstance(offered, Mapping) else offered:
             if is_source(one):
                 sources.append(one)
             else:

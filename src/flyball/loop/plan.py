@@ -42,6 +42,8 @@ class ToolFacts(Protocol):
     """True if repeated calls are expected, as when waiting for something."""
     duplicates: Duplicates | None
     """Handling of equal calls. None means that the agent decides."""
+    is_client: bool
+    """True if the caller of the run makes the calls, and passes their results when it resumes the run."""
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool | str:
         """Return whether a person must approve this call. A text is the question for that person."""

@@ -39,13 +39,9 @@ class Effects(StrEnum):
     WRITE = "write"
 
 
-class Options(TypedDict, total=False):
-    """Options of `@tool(...)`. All are optional."""
+class CallOptions(TypedDict, total=False):
+    """Options about the calls of a tool. All are optional."""
 
-    name: str
-    """Name that the model uses. Default: the function's name."""
-    description: str
-    """Description that the model reads. Default: the docstring."""
     timeout: float | None
     """Seconds for one call, 45 by default. None means that only the run's deadline applies."""
     effects: Literal["read", "write"]
@@ -84,6 +80,15 @@ class Options(TypedDict, total=False):
     """
 
 
+class Options(CallOptions, total=False):
+    """Options of `@tool(...)`. All are optional."""
+
+    name: str
+    """Name that the model uses. Default: the function's name."""
+    description: str
+    """Description that the model reads. Default: the docstring."""
+
+
 @overload
 def tool(function: Function, /) -> Tool: ...
 
@@ -118,6 +123,9 @@ class Tool:
     >>> add(1, 2), add.name, add.schema["required"], add.read('{"a": 4}')
     (3, 'add', ['a'], {'a': 4, 'b': 1})
     """
+
+    is_client = False
+    """True if the caller of the run makes the calls."""
 
     def __init__(self, function: Function, **options: Unpack[Options]) -> None:
         _check_options(options)
@@ -195,6 +203,23 @@ class Tool:
         if excerpt is not None and "excerpt" not in self.options:
             other.excerpt = excerpt
         return other
+
+    @staticmethod
+    def from_schema(
+        name: str,
+        description: str,
+        parameters: Mapping[str, Any],
+        call: Function | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Tool:
+        """Return a tool whose parameters are described by a JSON schema.
+
+        `call` gets the arguments by name, and a ToolContext if it has a parameter for it. Without `call` it is a client
+        tool: each call pauses the run until the caller passes its result to `resume`.
+        """
+        from .schema_tool import build_schema_tool  # cycle: a schema tool is a tool
+
+        return build_schema_tool(name, description, parameters, call, options)
 
     @property
     def schema(self) -> dict[str, Any]:
