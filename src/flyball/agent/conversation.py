@@ -63,6 +63,7 @@ class ConversationOptions(TypedDict, total=False):
     wait_seconds: float
     children: Sequence[Child | Delegable]
     instructions: str
+    announce_limits: bool
     output: Any
     completion: Policy | Assertions | Mapping[str, Any] | str | Path
     tool_rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path

@@ -50,6 +50,9 @@ class AgentOptions:
     """Purpose of the agent in one sentence, shown to agents that can delegate to it."""
     instructions: str | None = None
     limits: Limits = field(default_factory=Limits)
+    announce_limits: bool = False
+    """True if the instructions end with the limits of the run. They do not change in a run, which keeps a provider's
+    prompt cache. Child runs always get theirs."""
     name: str = "agent"
     output: Any = None
     """Type of the answer: a pydantic model, a dataclass, or another type that JSON can represent. None means text."""

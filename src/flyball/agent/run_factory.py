@@ -22,7 +22,7 @@ from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError, UsageError, format_with_code
-from ..loop.child_task import ChildSpec, Mode
+from ..loop.child_task import ChildSpec, Mode, announce_limits
 from ..loop.plan import Plan
 from ..person import parse_answers
 from ..recorder import Recorder, Sink
@@ -182,9 +182,13 @@ class RunFactory:
         at, until = self._options.clock.wall(), self._options.limits.until
         if self._rule_reloader is not None:
             self._reload_rules(self._rule_reloader)
+        extra = inherited.instructions
+        if self._options.announce_limits:
+            limits = announce_limits(self.spec.limits, inherited.max_amounts or {}, inherited.max_seconds)
+            extra = f"{extra}\n\n{limits}" if extra else limits
         return Plan(
-            spec=inherited.apply_to(self.spec),
-            extra_instructions=inherited.instructions,
+            spec=self.spec.add_instructions(extra) if extra else self.spec,
+            extra_instructions=extra,
             run_id=run_id,
             messages=normalize_task(task, run_id, at),
             session_id=options.get("session"),
