@@ -327,6 +327,25 @@ class CompletionChecked(Event):
 
 
 @dataclass(slots=True)
+class ResultReplaced(Event):
+    """A hook showed the model another text as the result of a call."""
+
+    kind = "result_replaced"
+    call_id: str
+    tool: str
+    by: str
+
+
+@dataclass(slots=True)
+class RequiredToolsUnavailable(Event):
+    """The run ends before any request, because it cannot complete without tools that it does not have."""
+
+    kind = "required_tools_unavailable"
+    tools: tuple[str, ...]
+    offered: tuple[str, ...]
+
+
+@dataclass(slots=True)
 class Repeated(Event):
     """A call, or a cycle of calls, was repeated."""
 

@@ -109,6 +109,8 @@ class Success(BaseOutcome):
     value: object = None
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values that the call set in the run's state."""
+    ends_run: bool = False
+    """True if the result is the answer of the run."""
 
     @classmethod
     def create(
@@ -130,12 +132,13 @@ class Success(BaseOutcome):
             content,
             value,
         )
-        success.changes, success.children, success.artifact, success.note, success.same_as = (
+        success.changes, success.children, success.artifact, success.note, success.same_as, success.ends_run = (
             changes,
             children,
             None,
             "",
             None,
+            False,
         )
         return success
 
@@ -152,13 +155,13 @@ class Success(BaseOutcome):
 
 @dataclass(slots=True, kw_only=True)
 class Failure(BaseOutcome):
-    """Call that raised."""
+    """Call that raised, or whose result says that it failed."""
 
     status = Status.FAILED
     kind: str
-    """Name of the exception class."""
+    """Name of the exception class, or `UnsuccessfulResult`."""
     error: str
-    """Message of the exception as the model sees it; an excerpt if there is an artifact."""
+    """Message of the exception, or the result as JSON, as the model sees it; an excerpt if there is an artifact."""
     whole_error: str | None = None
     """Whole message, if `error` is an excerpt. None otherwise."""
 

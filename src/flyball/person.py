@@ -18,6 +18,7 @@ from threading import Lock
 from typing import Any, cast
 
 from ._internal import validation
+from ._internal.jsonable import parse_json_value
 from .errors import ConfigError, quote_value
 
 _MAX_AMOUNT = 1e15
@@ -33,6 +34,8 @@ class About(StrEnum):
     """May the run have more than its limits allow?"""
     RUN = "run"
     """May the run continue? Rules ask this."""
+    CLIENT_TOOL = "client_tool"
+    """What is the result of this call? The caller of the run makes it, and answers with its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,10 @@ def parse_answers(answers: object, questions: Mapping[str, Question]) -> dict[st
             raise ConfigError(
                 "resume, answers", key, f"the id of an open question: {', '.join(questions) or 'there are none'}"
             )
+        if questions[str(key)].about is About.CLIENT_TOOL and not isinstance(answer, Verdict):
+            value = parse_json_value(f"resume, answers[{key!r}]", answer)
+            verdicts[str(key)] = Verdict(True, json.dumps(value, ensure_ascii=False))
+            continue
         verdict = Verdict(answer) if isinstance(answer, bool) else answer
         if not isinstance(verdict, Verdict) or verdict.approved is None or not _is_valid(verdict):
             raise ConfigError(f"resume, answers[{key!r}]", answer, "allow(), deny(), edit(), extend(), True or False")
@@ -162,6 +169,7 @@ _ANSWER_HINTS = {
     About.CALL: 'y, n, or e {"argument": ...}; text after y or n is passed on',
     About.LIMIT: "y, n, or the amount to add",
     About.RUN: "y or n; text after n is passed on",
+    About.CLIENT_TOOL: "y and the result as JSON, or n",
 }
 
 

@@ -46,6 +46,10 @@ class Evidence:
         """Return the successful calls of a tool, oldest first."""
         return tuple(self._by_tool.get(tool, ()))
 
+    def all(self) -> tuple[Done, ...]:
+        """Return all successful calls, tool by tool."""
+        return tuple(done for calls in self._by_tool.values() for done in calls)
+
     def count(self, tool: str) -> int:
         """Return the number of successful calls of a tool."""
         return len(self._by_tool.get(tool, ()))
@@ -91,6 +95,8 @@ class Progress:
     """Number of this run in its session, from 1."""
     input_tokens: int = 0
     """Estimated input tokens of the latest request."""
+    after_calls: bool = False
+    """True while a policy is asked after tool results. False if it is asked because the model has ended."""
 
     @property
     def budgets(self) -> Mapping[str, BudgetSnapshot]:
@@ -112,6 +118,8 @@ class Complete:
 
     output: object = None
     satisfied: tuple[str, ...] = ()
+    text: str | None = None
+    """Answer of the run. None means the model's text. After tool results only a decision with a text ends the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +147,10 @@ Decision = Complete | Continue | Unfinished
 
 
 class Policy(Protocol):
-    """Completion policy: decides if a run may end when the model has.
+    """Completion policy: decides if a run may end.
 
-    It must not block. If it raises, the run ends as failed.
+    It is asked when the model has ended, and after tool results (`progress.after_calls`). It must not block. If it
+    raises, the run ends as failed.
     """
 
     def __call__(self, progress: Progress, /) -> Decision:
@@ -271,8 +280,22 @@ class Fault:
     reason: str
 
 
-Order = Notice | Veto | Halt | Raise | AskPerson | UseModel | SetState | Emit | Fault
-"""Any order of a hook. A veto has an effect only at `tool_called`. No order has an effect after the end."""
+@dataclass(frozen=True, slots=True)
+class ReplaceResult:
+    """Order to show the model another text as the result of the call.
+
+    The outcome in the run's result, and what it proves, stay as they are.
+    """
+
+    text: str
+    by: str = "hook"
+
+
+Order = Notice | Veto | Halt | Raise | AskPerson | UseModel | SetState | Emit | Fault | ReplaceResult
+"""Any order of a hook. A veto has an effect only at `tool_called`, a new result only at `tool_ended`.
+
+No order has an effect after the end.
+"""
 
 
 class Hook(Protocol):

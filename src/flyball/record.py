@@ -19,17 +19,21 @@ from ._internal.jsonable import to_jsonable
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
 from .errors import ConfigError, MessageError, UsageError
-from .event import Event, Header, ModelRequested, event_types, own_fields
-from .message import Message
+from .event import Event, Header, ModelRequested, ToolEnded, event_types, own_fields
+from .message import Message, MessageType
 from .outcome import Artifact, Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from .person import About, Question
 from .request import Call
 from .result import Result, Stop
 from .unit import Unit
 
+SCHEMA_VERSION = 1
+"""Version of the record. A new version may change or remove keys; new keys alone do not raise it."""
 _MAX_DEPTH, _MAX_RUNS = 20, 10_000
 """Levels of child runs, and runs in total. A parsed run takes about a thousand times the memory of its shortest record.
 """
+_MAX_PARAMETERS = 2_000
+"""Values in the parameters of a call. More are shown as text, because a record has a limited number of values."""
 _MAX_COUNT = 2**63 - 1
 """Largest valid count. Sums of such counts can still be formatted and compared with times."""
 _OUTCOMES: Mapping[str, type[Outcome]] = {
@@ -67,7 +71,7 @@ def to_record(result: Result, *, with_events: bool = True) -> dict[str, Any]:
     record = to_jsonable({**_build_data_machine_record(result), **_build_own_record(result)})
     mode = result.metadata.get("mode")
     # Those are converted already. The longest lists of a long run need not be converted twice.
-    record["tool_execution_results"] = [outcome.to_dict() for outcome in result.tool_results]
+    record["tool_execution_results"] = _describe_outcomes(result)
     record["request_metadata"] = [_describe_request(event, mode) for event in _select_requests(result)]
     record["events"] = [event.to_dict() for event in result.events] if with_events else []
     record["children"] = [to_record(child, with_events=with_events) for child in result.children]
@@ -80,17 +84,19 @@ def _select_requests(result: Result) -> list[ModelRequested]:
 
 def _build_data_machine_record(result: Result) -> dict[str, Any]:
     return {
+        "schema_version": SCHEMA_VERSION,
+        "run_outcome": _describe_run_outcome(result),
         "messages": messages_to_record(result.messages, result.sensitive),
         "final_content": result.text,
         "turn_count": result.turns,
         "completed": result.completed,
-        "status": _STATUS[result.stop],
+        "status": _get_status(result),
         "last_tool_calls": [
             {"id": call.id, "name": call.name, "arguments": _redact(result.sensitive, call.name, call.arguments)}
             for call in result.last_calls
         ],
         "tool_execution_results": (),
-        "usage": result.usage,
+        "usage": _describe_usage(result.usage),
         "request_metadata": (),
         "max_turns_reached": _has_refused_turns(result),
         "warning": result.warning,
@@ -108,6 +114,67 @@ def messages_to_record(messages: Iterable[Message], sensitive: Mapping[str, froz
         if "arguments" in payload:
             payload["arguments"] = _redact(sensitive, payload.get("name"), payload["arguments"])
     return rows
+
+
+def _describe_outcomes(result: Result) -> list[dict[str, Any]]:
+    """Return the outcomes with the parameters that the model wrote, and the turn of each call."""
+    payloads = [message.payload or {} for message in result.messages if message.type is MessageType.TOOL_CALL]
+    arguments = {payload.get("call_id"): payload.get("arguments") for payload in payloads}
+    turns = {event.call_id: event.turn for event in result.events if isinstance(event, ToolEnded)}
+    return [
+        {
+            **outcome.to_dict(),
+            "parameters": to_jsonable(
+                _parse_parameters(_redact(result.sensitive, outcome.tool, arguments.get(outcome.call_id)))
+            ),
+            "turn": turns.get(outcome.call_id),
+        }
+        for outcome in result.tool_results
+    ]
+
+
+def _parse_parameters(arguments: Any) -> Any:
+    """Return the parameters as a mapping, or as the model wrote them if they are none or very many."""
+    try:
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
+        if text.count(",") > _MAX_PARAMETERS:
+            return text
+        parsed = json.loads(text or "{}")
+    except (TypeError, ValueError, RecursionError):
+        return arguments
+    return cast("object", parsed) if isinstance(parsed, dict) else arguments
+
+
+def _describe_usage(usage: Usage) -> dict[str, int]:
+    """Return the counts under Flyball's names and under those of both providers."""
+    own = {field.name: getattr(usage, field.name) for field in fields(usage)}
+    openai = {"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": usage.total}
+    return own | openai | {"input_tokens": usage.input, "output_tokens": usage.output}
+
+
+def _describe_run_outcome(result: Result) -> dict[str, Any]:
+    return {
+        "status": _get_status(result),
+        "stop": result.stop.value,
+        "retryable": _is_retryable(result),
+        "error_code": None if result.error is None else result.error.get("code"),
+    }
+
+
+def _get_status(result: Result) -> str:
+    if any(getattr(question, "about", None) is About.CLIENT_TOOL for question in result.questions):
+        return "client_tools_pending"
+    return _STATUS[result.stop]
+
+
+def _is_retryable(result: Result) -> bool:
+    """Return True if the same run may succeed later without any change.
+
+    Another run held its session, or a provider failed in a way that passes.
+    """
+    if result.stop is Stop.FAILED:
+        return "max_retries_reached" in result.flags
+    return result.stop is Stop.CONTENDED or (result.stop is Stop.DEADLINE and result.error is not None)
 
 
 def _redact(sensitive: Mapping[str, frozenset[str]], tool: str | None, arguments: Any) -> Any:
@@ -149,7 +216,7 @@ def _build_own_record(result: Result) -> dict[str, Any]:
         "reflections": result.reflections,
         "faults": result.faults,
         "children": (),
-        "usage_with_children": result.usage_with_children,
+        "usage_with_children": _describe_usage(result.usage_with_children),
         "cost_usd_with_children": {name: Unit.USD.outer(cost) for name, cost in result.cost_with_children.items()},
         "questions": result.questions,
         "events": (),
@@ -312,7 +379,8 @@ def _check_max_count(where: str, count: int) -> int:
 
 
 def _parse_usage(where: str, row: Mapping[str, Any]) -> Usage:
-    usage = Usage.of(row or Usage())
+    own = {name: row[name] for name in (field.name for field in fields(Usage)) if name in row}
+    usage = Usage.of(own or row or Usage())
     _check_max_count(f"{where}, usage", max(usage.input, usage.output))
     return usage
 

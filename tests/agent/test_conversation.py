@@ -7,10 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from flyball import Limits, arun_conversation, run_conversation, tool
+from flyball import Agent, Limits, arun_conversation, run_conversation, tool
+from flyball.agent.conversation import AGENT_OPTIONS, ConversationOptions
 from flyball.errors import ConfigError, UnknownTool
 from flyball.event import Event
 from flyball.settings import Settings
+from flyball.store import open_store
 from flyball.testing import ScriptedModel, assert_honest, call, say
 from flyball.tools import ToolContext
 
@@ -198,3 +200,32 @@ def test_a_core_rule_may_have_parameters_in_one_mode_only() -> None:
         model = ScriptedModel(call("add", a=1, b=2), say("3"))
         run_conversation("x", [add], model, mode=mode, max_turns=4, settings=settings)
         assert any("Iteration 1 of 4" in notice for notice in model.requests[0].notices) is warned
+
+
+def test_run_conversation_takes_every_option_of_an_agent_that_it_does_not_set_itself() -> None:
+    own = {"mode", "payload", "max_turns", "session_id", "run_id", "wait_seconds"}
+    assert set(ConversationOptions.__annotations__) - own == AGENT_OPTIONS
+
+
+def test_should_continue_halts_a_conversation() -> None:
+    result = run_conversation("x", [add], stubborn(), should_continue=lambda progress: progress.turn < 2, settings={})
+    assert (result.stop, result.stopped_by, result.turns) == ("halted", "should_continue", 2)
+
+
+def test_wait_seconds_lets_a_conversation_wait_for_its_session() -> None:
+    with open_store("memory:") as store:
+        store.lease.acquire("talk", "elsewhere:7:x", 0.5)
+        options: Any = {"store": store, "session_id": "talk", "settings": {}}
+        assert run_conversation("x", [], ScriptedModel(say("x")), **options).stop == "contended"
+        assert run_conversation("x", [], ScriptedModel(say("x")), **options, wait_seconds=60).stop == "completed"
+
+
+def test_wait_seconds_that_is_no_duration_is_refused() -> None:
+    with pytest.raises(ConfigError, match="wait_seconds"):
+        run_conversation("x", [], ScriptedModel(say("x")), wait_seconds=cast("Any", "long"), settings={})
+
+
+def test_children_of_a_conversation_are_offered_as_those_of_an_agent() -> None:
+    model = ScriptedModel(say("x"))
+    run_conversation("x", [], model, children=[Agent(name="helper", model=ScriptedModel(say("y")))], settings={})
+    assert [definition["name"] for definition in model.requests[0].tools] == ["delegate"]

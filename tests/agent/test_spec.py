@@ -131,7 +131,7 @@ def test_an_agent_has_no_option_beside_those_of_agent_options() -> None:
 
 
 def test_every_option_of_a_conversation_is_its_own_or_an_option_of_agents() -> None:
-    own = {"mode", "payload", "max_turns", "session_id", "run_id"}
+    own = {"mode", "payload", "max_turns", "session_id", "run_id", "wait_seconds"}
     assert set(ConversationOptions.__annotations__) - own <= {field.name for field in fields(AgentOptions)}
 
 

@@ -264,8 +264,10 @@ class Auditor(Recount):
                 self.vetoed.add(call_id)
             case "needs approval", call_id:
                 self.guarded.add(call_id)
-            case (("decided" | "count"), value):
+            case "count", value:
                 self.said[what] = value
+            case "decided", value, after_calls:
+                self.said[what], self.said["after calls"] = value, after_calls
             case "continue", False:
                 self.halted = True
             case "sink raised", *_:

@@ -8,7 +8,7 @@ from flyball.event import Event
 from flyball.loop import Append, Plan
 from flyball.loop.effects import Cancel, Late, LeaseLost, Steer
 from flyball.message import MessageType, check_pairs
-from flyball.outcome import Cancelled, Denied, Timeout
+from flyball.outcome import Cancelled, Denied, Success, Timeout
 from flyball.progress import Complete
 from flyball.request import Reply, Usage
 from flyball.result import Stop
@@ -96,7 +96,7 @@ class Closing(Auditor):
             assert not graced or result.text.strip(), "a run that met a limit reports nothing"
 
     def _limit_or_end(self, result: Result) -> None:
-        stop, last, flags = result.stop, self.last, set(result.flags)
+        stop, flags = result.stop, set(result.flags)
         assert stop not in (Stop.CONTENDED, Stop.CANCELLED, Stop.FAILED)
         need("halted", not self.must_halt or stop in (Stop.DEADLINE, Stop.BUDGET, Stop.HALTED))
         need("a limit before a halt", not self.has_no_calls or stop in (Stop.DEADLINE, Stop.BUDGET))
@@ -113,13 +113,25 @@ class Closing(Auditor):
             case Stop.STALLED:
                 assert self.stalled or self.used["repeated"] >= 3
             case Stop.UNFINISHED:
-                assert self.agent.output or not isinstance(self.said.get("decided"), Complete)
+                assert self.agent.output or self.agent.tool_rules or not isinstance(self.said.get("decided"), Complete)
             case _:
-                need("a natural end", isinstance(last, Reply) and not last.calls and last.finish not in CUT_OFF[1:])
-                assert not self.agent.completion or isinstance(self.said.get("decided"), Complete)
-                assert not self.agent.output or isinstance(result.output, int)
+                self._completed(result)
                 steered = Counter(signal.text for signal in self.heard if isinstance(signal, Steer))
                 assert not steered - Counter(message.content for message in result.messages), "a steered text is lost"
+
+    def _completed(self, result: Result) -> None:
+        """The model has ended, or after tool results one of them, or the policy, had the answer."""
+        last, decision = self.last, self.said.get("decided")
+        need("a reply", isinstance(last, Reply) and last.finish not in CUT_OFF[1:])
+        assert not self.agent.completion or isinstance(decision, Complete)
+        assert not self.agent.tool_rules or any(one.ok for one in result.tool_results), "no tool was used"
+        assert not self.agent.output or isinstance(result.output, int)
+        if isinstance(last, Reply) and last.calls:
+            batch = result.tool_results[-len(last.calls) :]
+            finals = [one.content for one in batch if isinstance(one, Success) and one.ends_run]
+            answers = [decision.text] if isinstance(decision, Complete) and decision.text is not None else finals[:1]
+            need("an answer after calls", [result.text] == answers, last.finish not in CUT_OFF)
+            need("a policy asked after calls, or a final result", bool(finals) or self.said["after calls"])
 
 
 def audit_run(agent: Agent, plan: Plan, story: list[Any], result: Result) -> None:

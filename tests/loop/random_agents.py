@@ -26,6 +26,7 @@ from flyball.progress import (
     Point,
     Progress,
     Raise,
+    ReplaceResult,
     SetState,
     Unfinished,
     UseModel,
@@ -205,14 +206,15 @@ class Chaos:
             Raise("seconds", 2.0),
             Raise("children", 1),
             Emit("ping"),
+            ReplaceResult("seen"),
         )
 
     def policy(self, progress: Progress, /) -> Decision:
         self._raise_once_in(12, progress.run_id, "raised", "policy")
         decision = self.book.dice(progress.run_id).pick(
-            Complete(7), Continue("go on", ("x",)), Continue("again"), Unfinished()
+            Complete(7), Continue("go on", ("x",)), Continue("again"), Unfinished(), Complete(8, text="5")
         )
-        self.book.tell(progress.run_id, "decided", decision)
+        self.book.tell(progress.run_id, "decided", decision, progress.after_calls)
         return decision
 
     def should_continue(self, progress: Progress) -> bool:
@@ -237,6 +239,7 @@ def draw_agent(dice: Dice, book: Book, clock: ManualClock, name: str = "top") ->
         single_turn=dice.once_in(12),
         completion=dice.pick(None, chaos.policy),
         should_continue=dice.pick(None, None, chaos.should_continue),
+        tool_rules=dice.pick(None, None, None, [{"require_tool_use": True}]),
         hooks=dice.pick([], [], [chaos.hook], [chaos.hook, chaos.hook]),
         sinks=[book.record, *dice.pick([], [chaos.sink])],
         output=dice.pick(None, None, None, int),

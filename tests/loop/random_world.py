@@ -163,7 +163,7 @@ class World:
             Success(
                 call_id=call_id, tool=name, content="4", value=4, changes={dice.pick("k", "l"): dice.pick(1, None)}
             ),
-            Success(call_id=call_id, tool=name, content="z" * dice.pick(0, 3_000)),
+            Success(call_id=call_id, tool=name, content="z" * dice.pick(0, 3_000), ends_run=dice.once_in(8)),
             Failure(call_id=call_id, tool=name, kind="ValueError", error="no"),
             Timeout(call_id=call_id, tool=name, cap_s=1.0, hung=hung),
             Cancelled(call_id=call_id, tool=name, hung=hung),

@@ -336,7 +336,7 @@ class TestPolicies:
             return Complete()
 
         run(PR, say("x"), completion=look)
-        assert seen == [1]
+        assert seen == [1, 1]
 
     @pytest.mark.parametrize("answer", [True, None, Complete, "go on"])
     def test_what_is_no_decision_fails_the_run_and_says_what_would_be_one(self, answer: Any) -> None:

@@ -103,8 +103,9 @@ class Around:
         return (order,)
 
     def policy(self, progress: Progress, /) -> Decision:
-        self.story.append(("decided", self._drawn(progress, Complete(), Continue("go on"), Unfinished())))
-        return self.story[-1][1]
+        decision = self._drawn(progress, Complete(), Continue("go on"), Unfinished(), Complete(text="5"))
+        self.story.append(("decided", decision, progress.after_calls))
+        return decision
 
     def sink(self, event: Event) -> None:
         if event.seq % 11 == 7 and event.kind not in ("delta", "tool_reported"):

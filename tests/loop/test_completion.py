@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from flyball import Agent, ConfigError, Limits, tool
 from flyball.event import CompletionChecked, Nudged
+from flyball.loop.effects import Cancel, Steer
 from flyball.message import Role
 from flyball.progress import Complete, Continue, Decision, Progress, Unfinished
 from flyball.request import Finish
@@ -63,21 +64,71 @@ class TestNaturalCompletion:
         assert (result.stop, result.output) == ("completed", "value")
         assert [(event.complete, event.missing) for event in events(result, CompletionChecked)] == [(True, ())]
 
-    def test_a_policy_is_asked_only_when_the_model_has_ended(self) -> None:
-        seen: list[tuple[int, str, int]] = []
+    def test_a_policy_is_asked_after_tool_results_and_when_the_model_has_ended(self) -> None:
+        seen: list[tuple[int, bool, str, int]] = []
 
         def look(progress: Progress) -> Decision:
-            seen.append((progress.turn, progress.text, len(progress.results)))
+            seen.append((progress.turn, progress.after_calls, progress.text, len(progress.results)))
             return Complete()
 
-        run(SUM, SUM, say("Done."), completion=look)
-        assert seen == [(3, "Done.", 2)]
+        result = run(SUM, SUM, say("Done."), completion=look)
+        assert seen == [(1, True, "", 1), (2, True, "", 2), (3, False, "Done.", 2)]
+        assert (result.stop, result.text, len(events(result, CompletionChecked))) == ("completed", "Done.", 1)
+
+    def test_a_policy_with_a_text_replaces_the_answer_of_the_model(self) -> None:
+        result = run(say("Done."), completion=policy(Complete("value", text="Really done.")))
+        assert (result.stop, result.text, result.output) == ("completed", "Really done.", "value")
 
     def test_a_policy_may_say_that_more_turns_would_not_help(self) -> None:
         result = run(say("No."), completion=policy(Unfinished(("a file",))))
         assert (result.stop, result.requests, result.flags) == ("unfinished", 1, ())
         assert [event.missing for event in events(result, CompletionChecked)] == [("a file",)]
         assert result.to_dict()["status"] == "incomplete"
+
+
+class TestCompletionAfterToolResults:
+    def test_a_policy_that_has_an_answer_ends_the_run_without_another_request(self) -> None:
+        result = run(SUM, completion=policy(Complete(3, text="The sum is 3.")))
+        assert (result.stop, result.text, result.output, result.requests) == ("completed", "The sum is 3.", 3, 1)
+        assert [event.complete for event in events(result, CompletionChecked)] == [True]
+
+    @pytest.mark.parametrize("decision", [Continue("More."), Unfinished(("x",)), Complete("no text")])
+    def test_a_decision_without_an_answer_lets_the_model_continue_without_a_nudge(self, decision: Decision) -> None:
+        result = run(SUM, say("Done."), completion=policy(decision, Complete()))
+        assert (result.stop, result.text, result.requests) == ("completed", "Done.", 2)
+        assert events(result, Nudged) == []
+
+    def test_a_policy_is_not_asked_when_no_call_was_made(self) -> None:
+        seen: list[bool] = []
+
+        def look(progress: Progress) -> Decision:
+            seen.append(progress.after_calls)
+            return Complete(text="x")
+
+        run(call("unknown"), say("Done."), completion=look)
+        assert seen == [False]
+
+    def test_a_decision_that_is_none_fails_the_run(self) -> None:
+        def confused(progress: Progress) -> Any:
+            return "done"
+
+        result = run(SUM, say("Never."), completion=confused)
+        assert (result.stop, result.requests) == ("failed", 1)
+
+    def test_an_answer_of_the_policy_must_have_the_form_of_the_output(self) -> None:
+        result = run(SUM, SUM, output=Answer, completion=policy(Complete(text="3"), Complete(text='{"total": 3}')))
+        assert (result.stop, result.output, result.text) == ("completed", Answer(total=3), '{"total": 3}')
+        assert (result.requests, events(result, Nudged)) == (2, [])
+
+    def test_a_cancelled_run_is_not_completed_by_its_policy(self) -> None:
+        agent = Agent(model=ScriptedModel(SUM), tools=[add], completion=policy(Complete(text="3")))
+        result = assert_honest(ScriptDriver(agent, signals={1: [Cancel("me")]}).run("Go."))
+        assert (result.stop, result.stopped_by) == ("cancelled", "me")
+
+    def test_a_steered_run_continues_after_its_policy_had_an_answer(self) -> None:
+        agent = Agent(model=ScriptedModel(SUM, say("Yes.")), tools=[add], completion=policy(Complete(text="3")))
+        result = assert_honest(ScriptDriver(agent, signals={1: [Steer("And?")]}).run("Go."))
+        assert (result.stop, result.requests) == ("completed", 2)
 
 
 class TestNudges:

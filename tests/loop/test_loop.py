@@ -161,7 +161,8 @@ class TestSmoke:
         lines = [say("I will add.", SUM).using(Usage(100, 20, 50, 5)), say("It is 3.").using(Usage(130, 10))]
         record = run(*lines, metadata={"agent_slug": "adder"}).to_dict()
         assert (record["final_content"], record["turn_count"], record["completed"]) == ("It is 3.", 2, True)
-        assert record["usage"] == {"input": 230, "output": 30, "cached": 50, "reasoning": 5, "written": 0}
+        own = {"input": 230, "output": 30, "cached": 50, "reasoning": 5, "written": 0}
+        assert own.items() <= record["usage"].items()
         assert record["last_tool_calls"] == []
         [result] = record["tool_execution_results"]
         assert (result["tool"], result["status"], result["ok"], result["text"]) == ("add", "done", True, "3")

@@ -8,8 +8,10 @@ import pytest
 
 from flyball import Agent, Limits, tool
 from flyball.errors import ConfigError
+from flyball.event import RequiredToolsUnavailable
 from flyball.outcome import Denied
 from flyball.person import Question
+from flyball.progress import Complete, Progress
 from flyball.result import Result
 from flyball.testing import ScriptDriver, ScriptedModel, assert_honest, call, say, together
 from flyball.tool_rules import RequirePriorTool
@@ -185,3 +187,55 @@ def test_a_rule_that_raises_whatever_it_is_denies_and_changes_no_outcome(where: 
     result = run(REPORT, REPORT, say("x"), rules=[Broken()])
     assert (result.stop, reasons(result)) == ("completed", ["ok" if where == "note" else "rule", "rule"])
     assert "broken failed" in result.tool_results[1].text
+
+
+class TestCompletion:
+    def test_a_run_without_a_tool_call_is_nudged_to_make_one(self) -> None:
+        model = ScriptedModel(say("Done."), call("report"), say("Now."))
+        agent = Agent(model=model, tools=[report], tool_rules=[{"require_tool_use": True}])
+        result = assert_honest(ScriptDriver(agent).run("Go."))
+        assert (result.stop, result.text, result.completion["nudge_count"]) == ("completed", "Now.", 1)
+        assert (result.completion["complete"], result.completion["satisfied"]) == (True, ["tool rules"])
+
+    def test_a_run_that_never_meets_its_rules_ends_as_unfinished(self) -> None:
+        model = ScriptedModel.looping(say("Done."))
+        gate = {"block_until_tool": "report", "blocks_completion": True}
+        agent = Agent(model=model, tools=[report, search], tool_rules=[gate], limits=Limits(nudges=2))
+        result = assert_honest(ScriptDriver(agent).run("Go."))
+        assert (result.stop, result.requests, result.completion["missing"]) == ("unfinished", 3, ["tool rules"])
+
+    def test_a_policy_does_not_complete_a_run_against_its_rules_after_tool_results(self) -> None:
+        def done(progress: Progress) -> Complete:
+            return Complete(text="I am done.")
+
+        model = ScriptedModel(call("search"), call("report"))
+        rules = [{"require_tool_use": ["report"]}]
+        agent = Agent(model=model, tools=[report, search], tool_rules=rules, completion=done)
+        result = assert_honest(ScriptDriver(agent).run("Go."))
+        assert (result.stop, result.requests) == ("completed", 2)
+
+    def test_a_final_result_does_not_complete_a_run_against_its_rules(self) -> None:
+        @tool(ends_run=True)
+        def submit() -> str:
+            """Submit."""
+            return "It is done."
+
+        model = ScriptedModel(call("submit"), call("report"), call("submit"))
+        agent = Agent(model=model, tools=[report, submit], tool_rules=[{"require_tool_use": ["report"]}])
+        result = assert_honest(ScriptDriver(agent).run("Go."))
+        assert (result.stop, result.text, result.requests) == ("completed", "It is done.", 3)
+
+    def test_tools_that_a_run_cannot_complete_without_are_named_in_an_event(self) -> None:
+        agent = Agent(model=ScriptedModel(say("x")), tools=[search], completion={"required_tool_names": ["report"]})
+        result = assert_honest(ScriptDriver(agent).run("Go."))
+        found = [event for event in result.events if isinstance(event, RequiredToolsUnavailable)]
+        assert [(event.tools, event.offered) for event in found] == [(("report",), ("search",))]
+        assert (result.stop, result.requests) == ("failed", 0)
+
+    def test_a_narrowed_run_that_its_rules_never_let_complete_fails_at_once(self) -> None:
+        gate = {"block_until_tool": "report", "blocks_completion": True}
+        helper = Agent(name="helper", model=ScriptedModel(say("x")), tools=[report, search], tool_rules=[gate])
+        task = {"child": "helper", "goal": "Go.", "tools": ["search"]}
+        agent = Agent(model=ScriptedModel(call("delegate", tasks=[task]), say("x")), children=[helper])
+        child = assert_honest(ScriptDriver(agent).run("Go.")).children[0]
+        assert (child.error or {})["unavailable_required_tool_names"] == ["report"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast
@@ -17,8 +17,8 @@ from ..completion.assertions import Assertions
 from ..errors import ConfigError, UsageError, suggest_names
 from ..message import Message
 from ..models import Model
-from ..person import Approver, Verdict
-from ..progress import Hook, Policy
+from ..person import Approver
+from ..progress import Hook, Policy, Progress
 from ..recorder import Sink
 from ..result import Result
 from ..rules import RuleSet
@@ -27,9 +27,11 @@ from ..settings import Settings
 from ..steadiness import Duplicates, Reflection, Thresholds
 from ..store import Store
 from ..tool_rules import ToolRule, ToolRules
-from ..tools.source import ToolLike
+from ..tools.excerpt import Excerpt
+from ..tools.source import Tools
 from .agent import Agent
-from .options import AgentOptions, RunOptions
+from .delegation import Child, Delegable
+from .options import AgentOptions
 from .validate import Task, get_pause
 
 _COLLABORATORS = ("event_sink", "completion_assertions", "completion_policy", "tool_rules", "engine_data")
@@ -38,7 +40,10 @@ _LIKENESS = 0.9
 
 
 class ConversationOptions(TypedDict, total=False):
-    """Options of `run_conversation`. All are optional."""
+    """Options of `run_conversation`. All are optional.
+
+    Those without a text are the options of an Agent (`AgentOptions`) and of its run (`RunOptions`).
+    """
 
     mode: str
     """Purpose, in events and request metadata. It selects the settings `[mode.<mode>]`. Default: "chat"."""
@@ -47,47 +52,59 @@ class ConversationOptions(TypedDict, total=False):
     (the initial state) are removed from it. The rest must be JSON, and is copied to every event."""
     max_turns: int | None
     """Maximum number of turns. Default: the setting `max_turns`, or 25."""
-    single_turn: bool
-    """True to stop after one turn with its tool calls."""
     limits: Limits
     """All limits except `max_turns`."""
+    duplicates: Duplicates | Literal["allow", "reuse", "reject"]
+    """Handling of a call that equals an earlier one, if nothing has changed since. Default: "reject"."""
+    store: Store
+    """Open store. With a `session_id`, later runs continue the conversation."""
+    session_id: str
+    run_id: str
+    wait_seconds: float
+    children: Sequence[Child | Delegable]
     instructions: str
+    announce_limits: bool
     output: Any
     completion: Policy | Assertions | Mapping[str, Any] | str | Path
     tool_rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path
-    duplicates: Duplicates | Literal["allow", "reuse", "reject"]
-    """Handling of a call that equals an earlier one, if nothing has changed since. Default: "reject"."""
     repetition: Thresholds
     reflection: Reflection
     compact: Callable[[Sequence[Message]], Any]
+    max_result_characters: int | None
+    excerpt: Excerpt
+    recall: bool
+    should_continue: Callable[[Progress], bool]
+    hooks: Sequence[Hook]
+    rules: RuleSet | str | Path | Sequence[str | Path]
+    reload_rules: bool
+    models: Mapping[str, Model | str]
     approver: Approver
     approver_seconds: float | None
     on_exhausted: Literal["grace", "ask"]
-    hooks: Sequence[Hook]
-    rules: RuleSet | str | Path | Sequence[str | Path]
-    """Rule files, or folders of them, in addition to the core rules."""
-    models: Mapping[str, Model | str]
-    """Other models that a rule can switch to, by name."""
-    sinks: Sequence[Sink]
     grace: bool
+    single_turn: bool
+    lease_seconds: float
     unpriced: Unpriced | Literal["refuse", "tokens_only"]
-    """Handling of a money limit when the price of the model is unknown. Default: "refuse"."""
+    max_output_tokens: int | None
+    sinks: Sequence[Sink]
+    events_kept: int
     settings: Settings | Mapping[str, object]
-    store: Store
-    """Store of transcripts, journals and state. With a `session_id`, later runs continue the conversation."""
-    session_id: str
-    run_id: str
     clock: Clock
 
 
-_PASSED_ON = {field.name for field in fields(AgentOptions)} - {
-    "limits", "completion", "tool_rules", "sinks", "settings",
-}  # fmt: skip
-"""Options that become options of the Agent under the same name. The others are combined with the payload or mode."""
+_BUILT = frozenset({"model", "tools", "name", "description", "registry", "metadata", "kind"})
+"""Options of an Agent that `run_conversation` sets itself."""
+_COMBINED = frozenset({"limits", "completion", "tool_rules", "sinks", "settings"})
+"""Options that are combined with the payload or the mode."""
+AGENT_OPTIONS = frozenset(field.name for field in fields(AgentOptions)) - _BUILT
+"""Options of an Agent that `run_conversation` takes."""
+_PASSED_ON = AGENT_OPTIONS - _COMBINED
+_RUN_OPTIONS: Mapping[str, str] = {"session_id": "session", "run_id": "run_id", "wait_seconds": "wait_seconds"}
+"""Options of the run, with their names in `RunOptions`."""
 
 
 def run_conversation(
-    messages: Task, tools: Iterable[ToolLike], model: Model | str, **options: Unpack[ConversationOptions]
+    messages: Task, tools: Tools, model: Model | str, **options: Unpack[ConversationOptions]
 ) -> Result:
     """Run a conversation within the budget `conversation_turns`, and return its result.
 
@@ -98,14 +115,14 @@ def run_conversation(
 
 
 async def arun_conversation(
-    messages: Task, tools: Iterable[ToolLike], model: Model | str, **options: Unpack[ConversationOptions]
+    messages: Task, tools: Tools, model: Model | str, **options: Unpack[ConversationOptions]
 ) -> Result:
     """Run a conversation in the current event loop; see `run_conversation`."""
     agent, own = _build_agent(tools, model, options)
     return _attach_agent(agent, await agent.arun(messages, **own))
 
 
-def resume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
+def resume_conversation(result: Result, answers: Mapping[str, Any] | None = None) -> Result:
     """Resume a paused conversation, as `agent.resume` resumes a run. No recorded effect is repeated.
 
     `result` must be the object that `run_conversation` returned in this process; it refers to the model, tools and
@@ -115,7 +132,7 @@ def resume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | 
     return _attach_agent(agent, agent.resume(result, answers))
 
 
-async def aresume_conversation(result: Result, answers: Mapping[str, Verdict | bool] | None = None) -> Result:
+async def aresume_conversation(result: Result, answers: Mapping[str, Any] | None = None) -> Result:
     """Resume a paused conversation in the current event loop; see `resume_conversation`."""
     agent = _get_agent(result)
     return _attach_agent(agent, await agent.aresume(result, answers))
@@ -143,7 +160,7 @@ class _Payload(NamedTuple):
     rest: dict[str, Any]
 
 
-def _build_agent(tools: Iterable[ToolLike], model: Model | str, options: ConversationOptions) -> tuple[Agent, Any]:
+def _build_agent(tools: Tools, model: Model | str, options: ConversationOptions) -> tuple[Agent, Any]:
     validation.check_options("run_conversation", options, ConversationOptions.__annotations__)
     if isinstance(options.get("store"), str):  # a store that is opened here would never be closed
         raise ConfigError("run_conversation, store", options.get("store"), "an open store, such as open_store(...)")
@@ -164,12 +181,8 @@ def _build_agent(tools: Iterable[ToolLike], model: Model | str, options: Convers
         metadata={**payload.rest, "mode": mode},
         kind=RunKind.CONVERSATION,
     )
-    own: RunOptions = {"state": payload.state}
-    if "session_id" in options:
-        own["session"] = options["session_id"]
-    if "run_id" in options:
-        own["run_id"] = options["run_id"]
-    return agent, own
+    own: dict[str, Any] = {name: options[given] for given, name in _RUN_OPTIONS.items() if given in options}
+    return agent, own | {"state": payload.state}
 
 
 def _build_limits(options: ConversationOptions) -> Limits:

@@ -12,7 +12,6 @@ from ..budget.deadline import Deadline
 from ..budget.run_budget import TurnBudget
 from ..chain.caller import Caller, current
 from ..loop.child_task import subtract_end_margin
-from ..loop.plan import AgentSpec
 from ..runtime.child_budget import HELD_BUDGETS
 
 
@@ -44,10 +43,6 @@ class Inheritance:
     def money(self) -> IterationBudget | None:
         """Inherited money budget, or None."""
         return None if self.shared_budget is None else self.shared_budget.budgets["usd"]
-
-    def apply_to(self, spec: AgentSpec) -> AgentSpec:
-        """Return the spec with the instructions of the inheritance."""
-        return spec.add_instructions(self.instructions) if self.instructions else spec
 
 
 _NOTHING = Inheritance()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from ..steadiness import Reflection, Thresholds
     from ..store import Store
     from ..tool_rules import ToolRule, ToolRules
-    from ..tools.source import ToolLike
+    from ..tools.excerpt import Excerpt
+    from ..tools.source import Tools
     from .delegation import Child, Delegable
 
 
@@ -40,14 +41,18 @@ class AgentOptions:
     model: Model | str
     """Model, or its name: `openai:NAME`, `anthropic:NAME`, `http://HOST:PORT/v1#NAME`, `local:smollm2`,
     `local:PATH.gguf`, `script:PATH.toml`."""
-    tools: Iterable[ToolLike] = ()
-    """Functions, tools, and sources of tools such as `mcp(...)`. Each run opens its sources and closes them."""
+    tools: Tools = ()
+    """Functions, tools, definitions by name, and sources of tools such as `mcp(...)`. Each run opens its sources and
+    closes them."""
     children: Sequence[Child | Delegable] = ()
     """Agents to delegate tasks to, including remote ones. A `Child` selects how its budget relates to the parent's."""
     description: str = ""
     """Purpose of the agent in one sentence, shown to agents that can delegate to it."""
     instructions: str | None = None
     limits: Limits = field(default_factory=Limits)
+    announce_limits: bool = False
+    """True if the instructions end with the limits of the run. They do not change in a run, which keeps a provider's
+    prompt cache. Child runs always get theirs."""
     name: str = "agent"
     output: Any = None
     """Type of the answer: a pydantic model, a dataclass, or another type that JSON can represent. None means text."""
@@ -65,6 +70,13 @@ class AgentOptions:
     compact: Callable[[Sequence[Message]], Any] | None = None
     """Function that summarizes old messages when the conversation gets too long. It may be async, and has 60 seconds.
     If it fails, or its summary is too long, or it is None, old messages are elided."""
+    max_result_characters: int | None = None
+    """Characters of a tool's result that the model sees, at least 500. None means 12,000. A tool can override it."""
+    excerpt: Excerpt | None = None
+    """Function of a too long result and the maximum that returns what the model sees. A tool can override it. None
+    means the beginning, with the length and the id of the whole."""
+    recall: bool = True
+    """True if the tool `read_artifact` is offered once a result was shown as an excerpt."""
     should_continue: Callable[[Progress], bool] | None = None
     """Function called between turns; False halts the run. It must not block. If it raises, the run ends as failed."""
     hooks: Sequence[Hook] = ()
@@ -143,3 +155,5 @@ def check_run_options(options: RunOptions) -> None:
     for name in ("run_id", "session"):
         if options.get(name) is not None:
             validation.check_text(f"run, {name}", options.get(name))
+    if "wait_seconds" in options:  # checked even without a store, which would ignore it
+        validation.parse_duration("run, wait_seconds", options["wait_seconds"])

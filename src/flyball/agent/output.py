@@ -15,7 +15,7 @@ from ..completion.assertions import Assertions
 from ..completion.policy import AssertionPolicy
 from ..errors import ConfigError, UsageError, quote_value, truncate
 from ..loop.plan import CompletionSpec
-from ..progress import Complete, Continue, Decision, Policy, Progress
+from ..progress import Complete, Continue, Decision, Policy, Progress, Unfinished
 
 _MAX_ERRORS = 20
 _MAX_ERROR_CHARACTERS = 500
@@ -50,14 +50,33 @@ class Output:
 
     def __call__(self, progress: Progress, /) -> Decision:
         """Return Complete with the value, or Continue with every mistake."""
+        if progress.after_calls:
+            return self._decide_after_calls(progress)
+        checked = self._check(progress.text)
+        if isinstance(checked, Continue):
+            return checked
+        decision = Complete() if self._next_policy is None else self._next_policy(progress)
+        if not isinstance(decision, Complete):
+            return decision
+        if decision.text is not None:
+            checked = self._check(decision.text)
+        return _merge(decision, checked)
+
+    def _decide_after_calls(self, progress: Progress) -> Decision:
+        """Let the next policy decide. The model has not answered yet, so only that policy can have an answer."""
+        decision = Unfinished() if self._next_policy is None else self._next_policy(progress)
+        if not isinstance(decision, Complete) or decision.text is None:
+            return decision
+        return _merge(decision, self._check(decision.text))
+
+    def _check(self, text: str) -> Complete | Continue:
         try:
-            value = self._parse(progress.text)
+            value = self._parse(text)
         except ValidationError as error:
             return Continue(_format_nudge(_format_errors(error)), ("output",))
         if self._form and (mistakes := self._form.find_errors(value)):
             return Continue(_format_nudge(mistakes), ("output",))
-        decision = Complete() if self._next_policy is None else self._next_policy(progress)
-        return Complete(value, decision.satisfied) if isinstance(decision, Complete) else decision
+        return Complete(value)
 
     def _parse(self, text: str) -> Any:
         """Read the answer, or the only fenced block in it, as JSON. Models often add words around the block."""
@@ -74,10 +93,11 @@ def build_completion_spec(source: object, output: Any, tool_names: Sequence[str]
     answer, or None for text. `tool_names` is None if not all tools are known yet.
     """
     assertions, policy = _build_policy(source, tool_names)
+    asks = policy.asks_next_policy if isinstance(policy, AssertionPolicy) else policy is not None
     if output is None:
-        return CompletionSpec(policy=policy, assertions=assertions)
+        return CompletionSpec(policy=policy, assertions=assertions, asks_after_calls=asks)
     typed = Output(output, policy)
-    return CompletionSpec(policy=typed, assertions=assertions, output_schema=typed.schema)
+    return CompletionSpec(policy=typed, assertions=assertions, asks_after_calls=asks, output_schema=typed.schema)
 
 
 def _build_policy(source: object, tool_names: Sequence[str] | None) -> tuple[Assertions | None, Policy | None]:
@@ -89,6 +109,11 @@ def _build_policy(source: object, tool_names: Sequence[str] | None) -> tuple[Ass
     if inspect.iscoroutinefunction(source) or (source is not None and not callable(source)):
         raise ConfigError("agent, completion", source, "a policy function, assertions, or the path of a TOML file")
     return None, cast("Policy | None", source)
+
+
+def _merge(decision: Complete, checked: Complete | Continue) -> Decision:
+    """Return the decision with the typed value, or what is wrong with the answer."""
+    return Complete(checked.output, decision.satisfied, decision.text) if isinstance(checked, Complete) else checked
 
 
 def _fenced_blocks(text: str) -> list[str]:

@@ -12,6 +12,7 @@ import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 from .._internal import validation
 from .._internal.workers import PRIVATE_LOOP, copy_context_for_thread, run_in_worker
@@ -21,9 +22,9 @@ from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError, UsageError, format_with_code
-from ..loop.child_task import ChildSpec, Mode
+from ..loop.child_task import ChildSpec, Mode, announce_limits
 from ..loop.plan import Plan
-from ..person import Verdict, parse_answers
+from ..person import parse_answers
 from ..recorder import Recorder, Sink
 from ..result import Result
 from ..rules import RuleSet
@@ -41,8 +42,8 @@ from .validate import Task, check_agent, get_pause, normalize_task
 
 log = logging.getLogger("flyball.agent.agent")
 
-Answers = Mapping[str, Verdict | bool] | None
-"""Answers to the questions of a paused run, by question id."""
+Answers = Mapping[str, Any] | None
+"""Answers to the questions of a paused run, by question id: a Verdict or a bool, or the result of a client tool."""
 
 
 class RunFactory:
@@ -185,9 +186,13 @@ class RunFactory:
         at, until = self._options.clock.wall(), self._options.limits.until
         if self._rule_reloader is not None:
             self._reload_rules(self._rule_reloader)
+        extra = inherited.instructions
+        if self._options.announce_limits:
+            limits = announce_limits(self.spec.limits, inherited.max_amounts or {}, inherited.max_seconds)
+            extra = f"{extra}\n\n{limits}" if extra else limits
         return Plan(
-            spec=inherited.apply_to(self.spec),
-            extra_instructions=inherited.instructions,
+            spec=self.spec.add_instructions(extra) if extra else self.spec,
+            extra_instructions=extra,
             run_id=run_id,
             messages=normalize_task(task, run_id, at),
             session_id=options.get("session"),

@@ -32,7 +32,8 @@ def build_spec(options: AgentOptions, registry: IterationBudgetRegistry) -> Agen
     """Return everything that is the same for all runs of an agent. The options have been checked."""
     settings = registry.settings
     children = build_children_spec(options.children, registry)
-    tools = AgentTools.of(options.tools, children, options.tool_rules)
+    excerpts = (options.max_result_characters, options.excerpt)
+    tools = AgentTools.of(options.tools, children, options.tool_rules, excerpts, options.recall)
     tool_spec = tools.build_spec()
     limits = options.limits.resolve(registry, kind=options.kind, grace=options.grace)
     spec = AgentSpec(

@@ -12,7 +12,7 @@ from ..budget.deadline import Clock
 from ..errors import ConfigError, ResumeError
 from ..loop.effects import Extend
 from ..loop.plan import AgentSpec, Plan
-from ..person import Question, Verdict, parse_answers
+from ..person import About, Question, Verdict, parse_answers
 from ..runtime.history import restore_plan
 from ..runtime.journal import Resumption, RunJournal
 from ..runtime.lease import SessionLease
@@ -97,8 +97,11 @@ def _build_extension(plan: Plan, options: ResumeOptions) -> Extend | None:
     return build_extension(plan.spec.limits.budgets, more.pop("seconds", 0.0), "caller", more)
 
 
-def parse_verdicts(entry: Entry, answers: Mapping[str, Verdict | bool] | None) -> dict[str, Verdict]:
+def parse_verdicts(entry: Entry, answers: Mapping[str, Any] | None) -> dict[str, Verdict]:
     """Return the answers to the questions of a paused run. Raise for an answer to anything else."""
     record: Mapping[str, Any] = {} if entry.finish is None else entry.finish.record or {}
-    asked = {row["id"]: Question(row["id"], row["text"]) for row in record.get("questions", ())}
+    asked = {
+        row["id"]: Question(row["id"], row["text"], About(row.get("about", About.CALL)))
+        for row in record.get("questions", ())
+    }
     return parse_answers({} if answers is None else answers, asked)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import UsageError
 from ..loop.plan import AgentSpec, ChildrenSpec, ToolSpec
 from ..steadiness import Duplicates
 from ..tool_rules import ToolRule, ToolRules
 from ..tools import Admission, Tool, Toolset, ToolSource
-from ..tools.source import ToolLike, is_source
+from ..tools.builtin import read_artifact
+from ..tools.excerpt import Excerpt
+from ..tools.schema_tool import read_definitions
+from ..tools.source import Tools, is_source
 from .delegation import Delegation, DelegationAdmission
+
+Excerpts = tuple[int | None, Excerpt | None]
+"""Maximum characters of a result, and the function that shortens it. None means the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +31,30 @@ class AgentTools:
     sources: tuple[ToolSource, ...]
     children: ChildrenSpec
     rules: ToolRules | None
+    excerpts: Excerpts = (None, None)
+    recall: bool = False
+    """True if the model may read more of results that it saw in part."""
 
     @classmethod
     def of(
         cls,
-        offered: Iterable[ToolLike],
+        offered: Tools,
         children: ChildrenSpec,
         rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path | None = None,
+        excerpts: Excerpts = (None, None),
+        recall: bool = False,
     ) -> AgentTools:
         """Return the tools and sources of an agent. If it has children, the tool `delegate` is added."""
         tools, sources = list[Any](), list[ToolSource]()
-        for one in offered:
+        for one in read_definitions(cast("Mapping[str, Any]", offered)) if isinstance(offered, Mapping) else offered:
             if is_source(one):
                 sources.append(one)
             else:
                 tools.append(one)
         if children.specs:
             tools.append(Delegation(children.specs))
-        return cls(Toolset(tools), tuple(sources), children, None if rules is None else ToolRules.of(rules))
+        parsed = None if rules is None else ToolRules.of(rules)
+        return cls(Toolset(_shorten_results(tools, excerpts)), tuple(sources), children, parsed, excerpts, recall)
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -68,7 +80,7 @@ class AgentTools:
                     )
                 owners[tool.name] = source.name
                 tools.append(tool)
-        allowed = spec.tools.allowed
+        allowed, tools = spec.tools.allowed, _shorten_results(tools, self.excerpts)
         toolset = Toolset([tool for tool in tools if allowed is None or tool.name in allowed])
         if allowed is None:
             self._check_rules(toolset)
@@ -76,10 +88,13 @@ class AgentTools:
 
     def _build_spec(self, toolset: Toolset, allowed: frozenset[str] | None = None) -> ToolSpec:
         tools, children = list(toolset.values()), self.children
+        recall = read_artifact if self.recall and tools and read_artifact.name not in toolset else None
+        callable_tools = toolset if recall is None else Toolset([*tools, recall])
         return ToolSpec(
-            admission=partial(DelegationAdmission, toolset, children.join_duplicates)
+            admission=partial(DelegationAdmission, callable_tools, children.join_duplicates)
             if "delegate" in toolset and children.specs
-            else partial(Admission, toolset),
+            else partial(Admission, callable_tools),
+            recall=None if recall is None else recall.definition(),
             definitions=[tool.definition() for tool in tools],
             names=tuple(toolset),
             cheap=frozenset(tool.name for tool in tools if tool.cheap),
@@ -97,6 +112,11 @@ class AgentTools:
         """Raise if a rule names a tool that does not exist: it would guard nothing."""
         if self.rules is not None:
             self.rules.check_offered(tuple(toolset))
+
+
+def _shorten_results(tools: Sequence[Any], excerpts: Excerpts) -> list[Any]:
+    """Return the tools with the agent's way to shorten results."""
+    return list(tools) if excerpts == (None, None) else [Tool.of(tool).with_excerpts(*excerpts) for tool in tools]
 
 
 def _may_delegate(tool: Tool) -> bool:

@@ -15,6 +15,7 @@ from ..message import Message, MessageType, Role
 from ..result import Result, Stop
 from ..runtime import PausedRun
 from ..steadiness import Duplicates, Reflection, Thresholds
+from ..tools.excerpt import MIN_CHARACTERS, check_excerpt
 from ..wire import normalize
 from .options import AgentOptions
 
@@ -67,6 +68,11 @@ def check_agent(options: AgentOptions) -> None:
     validation.check_type("agent, models", options.models, Mapping)
     validation.check_optional_int("agent, max_output_tokens", options.max_output_tokens)
     validation.check_int("agent, events_kept", options.events_kept)
+    validation.check_optional_int(
+        "agent, max_result_characters", options.max_result_characters, min_value=MIN_CHARACTERS
+    )
+    if options.excerpt is not None:
+        check_excerpt("agent, excerpt", options.excerpt)
     validation.parse_enum("agent, kind", options.kind, RunKind)
     validation.parse_enum("agent, unpriced", options.unpriced, Unpriced)
     validation.parse_timeout("agent, approver_seconds", options.approver_seconds)
@@ -84,6 +90,8 @@ def check_agent(options: AgentOptions) -> None:
 
 def _check_behaviour(options: AgentOptions) -> None:
     validation.check_type("agent, grace", options.grace, bool)
+    validation.check_type("agent, recall", options.recall, bool)
+    validation.check_type("agent, announce_limits", options.announce_limits, bool)
     validation.check_type("agent, single_turn", options.single_turn, bool)
     validation.check_type("agent, reload_rules", options.reload_rules, bool)
     if options.on_exhausted not in ("grace", "ask"):

@@ -19,6 +19,7 @@ from .._internal.path import has_equal_value, has_value
 from .._internal.table import TableDocument, TableValue
 from ..errors import ConfigError, suggest_names, truncate
 from ..progress import Evidence
+from .outputs import ArtifactOutput, find_packet_types, has_output, parse_artifact_output
 
 TABLE = "completion_assertions"
 """Key of the assertions in a file or mapping that has other keys too."""
@@ -37,6 +38,10 @@ class Assertions:
     minimum_successful_tool_counts: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
     complete_when_any: Sequence[CompletionOption] = ()
     forbidden_tool_names: Sequence[str] = ()
+    required_output_packet_types: Sequence[str] = ()
+    """Types of packets that results must have left. Every successful call leaves a `tool_result`."""
+    required_artifact_outputs: Sequence[ArtifactOutput] = ()
+    """Typed artifacts that results, or the run's state, must have under `outputs.typed_artifacts`."""
     messages: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     """Texts for the model while something is missing, by the name of the tool, key or option."""
     hide_mechanics: bool = False
@@ -76,6 +81,8 @@ class Assertions:
             "minimum_successful_tool_counts": dict(self.minimum_successful_tool_counts),
             "complete_when_any": [option.required() for option in self.complete_when_any],
             "forbidden_tool_names": list(self.forbidden_tool_names),
+            "required_output_packet_types": list(self.required_output_packet_types),
+            "required_artifact_outputs": [output.required() for output in self.required_artifact_outputs],
             "messages": dict(self.messages),
             "hide_mechanics": self.hide_mechanics,
         }
@@ -133,6 +140,12 @@ class Assertions:
             yield RequirementFinding(f"engine data key {key}", has_value(evidence.state, key), key, model_text)
         for name, min_calls in self.minimum_successful_tool_counts.items():
             yield check_call_count(name, evidence.count(name), min_calls, subject=name)
+        found = find_packet_types(evidence) if self.required_output_packet_types else ()
+        for kind in self.required_output_packet_types:
+            yield RequirementFinding(f"output packet {kind}", kind in found, kind, f"a result of the type {kind}")
+        for output in self.required_artifact_outputs:
+            key, text = output.output_key, f"the artifact {output.output_key}, from a tool"
+            yield RequirementFinding(f"artifact output {key}", output.is_met(evidence), key, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +214,9 @@ class ToolRequirement:
         description = f"{tool} with {shown_parameters}" if parameters else tool
         yield check_call_count(description, len(calls), min_calls, subject=tool, option=option)
         if self.required_output:
-            calls_with_output = sum(all(has_value(call.value, path) for path in self.required_output) for call in calls)
+            calls_with_output = sum(
+                all(has_output(call.value, path) for path in self.required_output) for call in calls
+            )
             paths = ", ".join(self.required_output)
             phrase, model_text = f"{option}: output {paths} of {description}", f"{paths} in the result of {description}"
             if min_calls > 1:
@@ -266,6 +281,8 @@ _DEFAULTS: Mapping[str, object] = {
     "minimum_successful_tool_counts": {},
     "complete_when_any": (),
     "forbidden_tool_names": (),
+    "required_output_packet_types": (),
+    "required_artifact_outputs": (),
     "messages": {},
     "hide_mechanics": False,
 }
@@ -319,6 +336,8 @@ def _parse_fields(entry: TableValue) -> dict[str, Any]:
         "minimum_successful_tool_counts": {name: count.integer(min_value=1) for name, count in counts.items()},
         "complete_when_any": _parse_options(fields["complete_when_any"]),
         "forbidden_tool_names": fields["forbidden_tool_names"].names(tool_names),
+        "required_output_packet_types": fields["required_output_packet_types"].names("types of packets"),
+        "required_artifact_outputs": _parse_artifact_outputs(fields["required_artifact_outputs"]),
         "messages": {name: message.text("a message for the model") for name, message in messages.items()},
         "hide_mechanics": fields["hide_mechanics"].flag(),
     }
@@ -345,6 +364,7 @@ def _check_consistency(entry: TableValue, fields: Mapping[str, TableValue], valu
         fields["forbidden_tool_names"].add_error("at least one outcome in complete_when_any without a forbidden tool")
     known = [name for group in (*groups, "required_engine_data_keys") for name in values[group]]
     known += [name for option in options for name in (option.name, *option.tool_names)]
+    known += [*values["required_output_packet_types"], *(one.output_key for one in values["required_artifact_outputs"])]
     for name, message in fields["messages"].table("a table of messages").items():
         if name not in known:
             suggestions = suggest_names(name, known)[:1] or dict.fromkeys(known)
@@ -353,6 +373,16 @@ def _check_consistency(entry: TableValue, fields: Mapping[str, TableValue], valu
             )
     if values["messages"] and values["hide_mechanics"]:
         fields["messages"].add_error("no messages, because hide_mechanics hides them")
+
+
+def _parse_artifact_outputs(entry: TableValue) -> tuple[ArtifactOutput, ...]:
+    outputs: list[ArtifactOutput] = []
+    for item in entry.items("names of outputs, or tables with an output_key"):
+        if isinstance(item.value, ArtifactOutput):
+            outputs.append(item.value)
+        elif (values := parse_artifact_output(item)) is not None and not entry.document.errors:
+            outputs.append(ArtifactOutput(**values))
+    return tuple(outputs)
 
 
 def _parse_options(entry: TableValue) -> tuple[CompletionOption, ...]:

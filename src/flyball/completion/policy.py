@@ -36,7 +36,14 @@ class AssertionPolicy:
             message = build_nudge(findings, progress.task, self.assertions, self._available_tools)
             return Continue(message, findings.missing, findings.satisfied)
         decision = Complete() if self._next_policy is None else self._next_policy(progress)
-        return Complete(decision.output, findings.satisfied) if isinstance(decision, Complete) else decision
+        if not isinstance(decision, Complete):
+            return decision
+        return Complete(decision.output, findings.satisfied, decision.text)
+
+    @property
+    def asks_next_policy(self) -> bool:
+        """True if another policy decides once the assertions hold."""
+        return self._next_policy is not None
 
 
 def build_nudge(

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from .. import event
 from ..budget.run_budget import TurnBudget
 from ..outcome import Outcome
-from ..progress import AskPerson, Emit, Fault, Halt, Point, Progress, Veto
+from ..progress import AskPerson, Emit, Fault, Halt, Point, Progress, ReplaceResult, Veto
 from ..recorder import Teller
 from ..request import Call, Purpose
 from ..rules import RuleSet
@@ -112,6 +112,10 @@ class ActiveRules:
     def record_fault(self, order: Fault) -> None:
         """Record that a rule failed."""
         self._run.tell(event.RuleFailed, order.by, order.trigger, order.reason)
+
+    def replace_result(self, order: ReplaceResult, point: Point | None) -> None:
+        """Record a fault: the caller of a governed loop keeps its messages."""
+        self.record_fault(Fault(order.by, "replace_result", "a governed loop keeps its own messages"))
 
     def extend(self, budget: str, amount: float, by: str) -> None:
         """Raise a limit, up to the registry's maximum."""

@@ -32,6 +32,10 @@ class ActiveModel:
         self._spending.set_model(self.facts.name, self.card.price)
         self._fit()
 
+    def use_spec(self, spec: AgentSpec) -> None:
+        """Take the facts of the model from a spec with other tools."""
+        self._spec, self.card = spec, spec.model.cards[self.name]
+
     def lower_max_input(self, tokens: int) -> None:
         """Lower the maximum of a request: the provider takes less than was known."""
         self.max_input_tokens = min(self.max_input_tokens, tokens)

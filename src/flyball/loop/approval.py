@@ -78,6 +78,9 @@ def _build_question(run: RunState, call: Call) -> Question | None:
     if is_skipped:  # if an earlier call of the batch changes that, this one lacks its approval and is denied
         return None
     arguments = prepared.redacted_arguments
+    if prepared.tool.is_client:
+        text = f"What is the result of {call.name} with {format_arguments(arguments)}?"
+        return Question(call.id, text, About.CLIENT_TOOL, call.name, to_jsonable(prepared.values))
     text = needed if isinstance(needed, str) else f"May {call.name} be called with {format_arguments(arguments)}?"
     return Question(call.id, text, About.CALL, call.name, to_jsonable(arguments))
 

@@ -150,10 +150,15 @@ def subtract_end_margin(remaining_s: float) -> float:
 
 def _describe_limits(resolved_limits: ResolvedLimits, max_amounts: Mapping[str, int], max_seconds: float) -> str:
     """Return the instructions for a child's model about its work and limits."""
+    return f"{_CHILD_INSTRUCTIONS} {announce_limits(resolved_limits, max_amounts, max_seconds)}"
+
+
+def announce_limits(resolved_limits: ResolvedLimits, max_amounts: Mapping[str, int], max_seconds: float) -> str:
+    """Return a sentence for the model about the limits of its run."""
     limits = [_format_limit(name, resolved_limits, max_amounts) for name in ("turns", "tokens", "usd")]
     seconds = min(resolved_limits.seconds, max_seconds)
     limits.append("" if seconds == math.inf else Unit.SECONDS.show(round(seconds, 1)))
-    return f"{_CHILD_INSTRUCTIONS} Your limits: {', '.join(limit for limit in limits if limit)}."
+    return f"Your limits: {', '.join(limit for limit in limits if limit) or 'none'}."
 
 
 def _format_limit(name: str, resolved_limits: ResolvedLimits, max_amounts: Mapping[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""Whether a run is complete when the model asks for nothing more."""
+"""Whether a run is complete: when the model asks for nothing more, and after tool results."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from typing import Any
 
 from .. import event
 from ..errors import ConfigError
+from ..outcome import Success
 from ..progress import Complete, Continue, Decision, Unfinished
 from ..request import Finish, Reply
 from ..result import Stop
 from .ending import End
 from .orders import emit_refusals
+from .recall import read_whole
 from .state import RunState
 from .stopping import check_end
+
+_TOOL_RULES = "tool rules"
+"""Name of what is missing while a tool rule does not let the run complete."""
 
 
 def handle_final_reply(run: RunState, reply: Reply) -> End | None:
@@ -27,14 +32,26 @@ def handle_final_reply(run: RunState, reply: Reply) -> End | None:
         return cancelled
     if run.signals.steered:
         return None
-    policy = run.spec.completion.policy
-    return End(Stop.COMPLETED) if policy is None else _apply_decision(run, policy(run.progress))
+    return _decide_end(run)
+
+
+def _decide_end(run: RunState) -> End | None:
+    """Return the end of a run that has an answer, if its tool rules and its policy agree; None after a nudge."""
+    policy, rules = run.spec.completion.policy, run.spec.tools.rules
+    why = None if run.evidence is None else run.evidence.find_completion_denial()
+    if why is not None:
+        return _apply_decision(run, Continue(why, (_TOOL_RULES,)))
+    if policy is not None:
+        return _apply_decision(run, policy(run.progress))
+    if rules is not None and rules.block_completion:
+        return _apply_decision(run, Complete(satisfied=(_TOOL_RULES,)))
+    return End(Stop.COMPLETED)
 
 
 def _apply_decision(run: RunState, decision: Decision) -> End | None:
     missing, satisfied = _record_check(run, decision)
     if isinstance(decision, Complete):
-        return End(Stop.COMPLETED, output=decision.output)
+        return End(Stop.COMPLETED, text=decision.text, output=decision.output)
     if isinstance(decision, Continue) and not run.spec.behaviour.single_turn and run.budget.claim(nudges=1):
         run.completion.nudge = decision.message
         run.messages.add_user_text(decision.message)
@@ -45,30 +62,67 @@ def _apply_decision(run: RunState, decision: Decision) -> End | None:
     return End(Stop.UNFINISHED)
 
 
-def check_early_completion(run: RunState) -> End | None:
-    """Return the end of a run whose assertions a batch of calls has satisfied before the model ended.
+def check_after_calls(run: RunState) -> End | None:
+    """Return the end of a run that a batch of calls has completed before the model ended.
 
-    A run that was complete before continues because its user wants more: then the model decides when it is done.
+    A result ends it, its assertions hold, or its policy has an answer. A run that was complete before continues because
+    its user wants more: then the model decides when it is done.
     """
+    final = run.completion.take_final_result()
+    if final is not None:
+        return _handle_final_result(run, final)
+    completion, policy = run.spec.completion, run.spec.completion.policy
+    if policy is None or run.completion.findings.get("complete") or run.signals.find_end() is not None:
+        return None
+    is_proved = _is_outcome_proved(run)
+    if not is_proved and not completion.asks_after_calls:
+        return None
+    run.progress.after_calls = True
+    try:
+        decision = policy(run.progress)
+    finally:
+        run.progress.after_calls = False
+    _check_type(decision)
+    if not isinstance(decision, Complete) or (decision.text is None and not is_proved):
+        return None  # it wants more; the model has not ended, so there is no nudge
+    if run.evidence is not None and run.evidence.find_completion_denial() is not None:
+        return None
+    _record_check(run, decision)
+    return End(Stop.COMPLETED, text=decision.text, output=decision.output)
+
+
+def _handle_final_result(run: RunState, final: Success) -> End | None:
+    """Return the end for a result that is the answer, or None if the run continues: it is treated like a last reply."""
+    cancelled = run.signals.find_cancellation()
+    if cancelled is not None:
+        return cancelled
+    if run.signals.steered:
+        return None
+    progress = run.progress
+    text_before, progress.text = progress.text, read_whole(final)
+    end = _decide_end(run)
+    if end is None:
+        progress.text = text_before
+    return end
+
+
+def _is_outcome_proved(run: RunState) -> bool:
+    """Return True if an outcome of `complete_when_any` is proved, and nothing else is missing."""
     completion = run.spec.completion
     assertions = completion.assertions
     if assertions is None or not assertions.may_end_early or completion.output_schema is not None:
-        return None
-    if run.completion.findings.get("complete") or run.signals.find_end() is not None:
-        return None
-    if completion.policy is None or not assertions.check(run.progress.evidence).complete:
-        return None
-    decision = completion.policy(run.progress)
-    if not isinstance(decision, Complete):  # the policy wants more; the model has not ended, so there is no nudge
-        return None
-    _record_check(run, decision)
-    return End(Stop.COMPLETED)
+        return False
+    return assertions.check(run.progress.evidence).complete
+
+
+def _check_type(decision: Decision) -> None:
+    if not isinstance(decision, Complete | Continue | Unfinished):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError("completion policy", decision, "Complete(), Continue(message) or Unfinished()")
 
 
 def _record_check(run: RunState, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Record a decision, together with the findings of the assertions. Return what is missing and what is satisfied."""
-    if not isinstance(decision, Complete | Continue | Unfinished):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError("completion policy", decision, "Complete(), Continue(message) or Unfinished()")
+    _check_type(decision)
     is_complete, assertions = isinstance(decision, Complete), run.spec.completion.assertions
     missing = () if isinstance(decision, Complete) else decision.missing
     satisfied = decision.satisfied
@@ -82,17 +136,20 @@ def _record_check(run: RunState, decision: Decision) -> tuple[tuple[str, ...], t
 
 
 def check_required_tools(run: RunState) -> End | None:
-    """Return the end of a run that can never satisfy its assertions, because tools for it are not offered."""
-    assertions, offered = run.spec.completion.assertions, run.spec.tools.names
+    """Return the end of a run that can never complete, because tools that it needs are not offered."""
+    assertions, rules, offered = run.spec.completion.assertions, run.spec.tools.rules, run.spec.tools.names
     unavailable = () if assertions is None else assertions.unavailable(offered)
-    if assertions is None or not unavailable:
+    if rules is not None:
+        unavailable = tuple(dict.fromkeys([*unavailable, *rules.unavailable(offered)]))
+    if not unavailable:
         return None
+    run.recorder.emit(event.RequiredToolsUnavailable, unavailable, offered)
     message = f"the task needs tools that are not offered: {', '.join(unavailable)}"
     error = {
         "code": "completion_required_tool_unavailable",
         "kind": "Assertions",
         "message": message,
-        "completion_assertions_required": assertions.required(),
+        "completion_assertions_required": {} if assertions is None else assertions.required(),
         "unavailable_required_tool_names": list(unavailable),
         "available_tool_names": list(offered),
     }
@@ -100,8 +157,9 @@ def check_required_tools(run: RunState) -> End | None:
 
 
 def describe_completion(run: RunState, stop: Stop) -> dict[str, Any]:
-    """Return what the result says about completion. Empty if the agent has no completion policy."""
-    if run.spec.completion.policy is None:
+    """Return what the result says about completion. Empty if nothing but the model decides about it."""
+    rules = run.spec.tools.rules
+    if run.spec.completion.policy is None and (rules is None or not rules.block_completion):
         return {}
     described: dict[str, Any] = dict(run.completion.findings)
     assertions = run.spec.completion.assertions

@@ -69,6 +69,7 @@ def _build_duplicate_outcome(call: Call, earlier: Success, policy: Duplicates) -
             content=earlier.content,
             value=earlier.value,
             artifact=earlier.artifact,
+            ends_run=earlier.ends_run,
             note=f"not called again: this is the result of an equal call, {earlier.call_id}",
             same_as=earlier.call_id,
         )

@@ -28,6 +28,10 @@ class EvidenceTracker:
             self._arguments[call_id] = copy_arguments(values)
         return why
 
+    def find_completion_denial(self) -> str | None:
+        """Return why a tool rule does not let the run complete, or None."""
+        return None if self._tracker is None else self._tracker.completion_denial()
+
     def withdraw(self, denied: Outcome) -> None:
         """Forget the last noted call: it is not made, so other calls of its group may take its place."""
         if self._arguments.pop(denied.call_id, None) is not None and self._tracker is not None:

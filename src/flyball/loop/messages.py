@@ -111,6 +111,16 @@ class MessageLog:
         self.input_tokens += tokens
         self.request_bytes += 3 * tokens // 2
 
+    def replace_last_result(self, text: str) -> tuple[str, str]:
+        """Replace the text of the result that was added last. Return the id and the tool of its call."""
+        message = self.history[-1]
+        difference = estimate_tokens(text) - estimate_tokens(message.content)
+        message.content = text
+        self.input_tokens += difference
+        self.request_bytes += 3 * difference // 2
+        payload = message.payload or {}
+        return payload["call_id"], payload["name"]
+
     def _add(
         self,
         kind: MessageType,
@@ -126,6 +136,10 @@ class MessageLog:
         shown = self.view.messages
         if shown is not history:
             shown.append(message)
+
+    def add_base_tokens(self, tokens: int) -> None:
+        """Add tokens of tools that are offered from now on to the estimates."""
+        self._count(tokens)
 
     def _count(self, tokens: int) -> None:
         """Add to the estimates of the next request."""

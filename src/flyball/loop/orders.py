@@ -8,7 +8,7 @@ from typing import Any
 from .. import event
 from ..budget.remedy import describe_refusal_remedy
 from ..errors import describe_error
-from ..progress import AskPerson, Emit, Fault, Halt, Point, Veto
+from ..progress import AskPerson, Emit, Fault, Halt, Point, ReplaceResult, Veto
 from ..rules.orders import Notices, apply_order
 from .effects import Extend
 from .state import RunState
@@ -107,3 +107,11 @@ class RunTarget:
 
     def record_fault(self, order: Fault) -> None:
         self._run.hooks.add_fault(order)
+
+    def replace_result(self, order: ReplaceResult, point: Point | None) -> None:
+        run = self._run
+        if point is not Point.TOOL_ENDED or not isinstance(order.text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            run.hooks.add_fault(Fault(order.by, "replace_result", "it needs a text, and works at tool_ended only"))
+            return
+        call_id, tool = run.messages.replace_last_result(order.text)
+        run.recorder.emit(event.ResultReplaced, call_id, tool, order.by)

@@ -42,6 +42,8 @@ class ToolFacts(Protocol):
     """True if repeated calls are expected, as when waiting for something."""
     duplicates: Duplicates | None
     """Handling of equal calls. None means that the agent decides."""
+    is_client: bool
+    """True if the caller of the run makes the calls, and passes their results when it resumes the run."""
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool | str:
         """Return whether a person must approve this call. A text is the question for that person."""
@@ -233,6 +235,8 @@ class ToolSpec:
     """Returns a spec with the tools of the agent and those of its sources, given one list per source."""
     allowed: frozenset[str] | None = None
     """Names of the tools that the run may use. None means all."""
+    recall: Mapping[str, Any] | None = None
+    """Definition of `read_artifact`, which is offered once there is an artifact. None means never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,8 +277,16 @@ class CompletionSpec:
     """Policy that decides. None means that the task is done when the model stops."""
     assertions: Assertions | None = None
     """Assertions of the policy. The loop also checks them before the run, between turns and at its end."""
+    asks_after_calls: bool = False
+    """True if the policy is asked after tool results too: a policy of the user is, assertions alone are not."""
     output_schema: Mapping[str, Any] | None = None
     """JSON schema of the answer. None means text."""
+
+    @property
+    def may_end_early(self) -> bool:
+        """True if tool results may complete a run before its model ends."""
+        has_outcomes = self.assertions is not None and self.assertions.may_end_early and self.output_schema is None
+        return self.asks_after_calls or has_outcomes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

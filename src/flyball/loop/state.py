@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from .. import event
 from ..budget.spending import Spending
 from ..errors import UnknownBudget
+from ..outcome import Success
 from ..person import Question, Verdict
 from ..progress import Evidence, Progress
 from ..recorder import Recorder
@@ -72,6 +73,8 @@ class RunState:
         """Claims on budgets that other runs share. None if there are none."""
         self.approvals = Approvals()
         self.completion = CompletionState()
+        if spec.completion.may_end_early:
+            self.completion.checks_calls = True
         self.reflections = Reflections()
         self.children: Sequence[Result] = ()
         """Results of child runs."""
@@ -253,10 +256,23 @@ class Approvals:
 class CompletionState:
     """Last findings of the completion policy."""
 
+    checks_calls = False
+    """True if the run may be complete after its next calls, before the model ends."""
+    final_result: Success | None = None
+    """First result of the current batch that ends the run. None if there is none."""
     findings: Mapping[str, Any] = MappingProxyType({})
     """Last findings: `complete`, `missing` and `satisfied`. Empty before the first check."""
     nudge: str | None = None
     """Last nudge."""
+
+    def note_final_result(self, outcome: Success) -> None:
+        """Note a result that ends the run. The first of a batch is the answer."""
+        self.final_result, self.checks_calls = self.final_result or outcome, True
+
+    def take_final_result(self) -> Success | None:
+        """Return the result that ends the run, and forget it."""
+        final, self.final_result = self.final_result, None
+        return final
 
 
 class Reflections:

@@ -13,6 +13,7 @@ from . import approval, children, duplicates, shared_budget
 from .effects import Act, Flow
 from .orders import call_hooks, emit_refusals
 from .plan import Prepared
+from .recall import offer_recall, read_artifact
 from .state import RunState, SharedBudget
 from .stopping import is_over
 
@@ -23,7 +24,7 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     """Make the calls of a turn: group after group, those of a group in parallel."""
     outcomes: list[Outcome] = []
     run.progress.outcomes = outcomes
-    shared, may_delegate = run.shared, run.spec.tools.may_delegate
+    shared, may_delegate, recall = run.shared, run.spec.tools.may_delegate, run.spec.tools.recall
     group_n = run.messages.next_n if len(calls) > 1 else None
     for group in run.admission.group_calls(calls):
         prepared: list[Prepared | Outcome] = []
@@ -32,14 +33,16 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
             ready = _prepare_call(run, call)
             if shared is not None and not isinstance(ready, BaseOutcome):
                 ready = yield from _claim_shared(run, shared, ready)
+            if recall is not None and call.name == recall["name"] and not isinstance(ready, BaseOutcome):
+                prepared.append(read_artifact(run, ready))
+                continue
             prepared.append(ready)
             if not isinstance(ready, BaseOutcome):
                 started.append(ready)
             elif run.evidence is not None:
                 run.evidence.withdraw(ready)
-        if shared is not None and is_over(run):
-            _withdraw(run, shared, prepared)
-            started.clear()
+        if shared is not None:
+            _withdraw_if_over(run, shared, prepared, started)
         made: Sequence[Outcome] = ()
         if started:
             for ready in started:
@@ -70,8 +73,13 @@ def _claim_shared(run: RunState, shared: SharedBudget, prepared: Prepared) -> Fl
     return run.admission.claim(prepared) or prepared
 
 
-def _withdraw(run: RunState, shared: SharedBudget, prepared: list[Prepared | Outcome]) -> None:
-    """Withdraw all calls: the run was cancelled, or its time ended, while it waited for a grant."""
+def _withdraw_if_over(
+    run: RunState, shared: SharedBudget, prepared: list[Prepared | Outcome], started: list[Prepared]
+) -> None:
+    """Withdraw all calls if the run was cancelled, or its time ended, while it waited for a grant."""
+    if not is_over(run):
+        return
+    started.clear()
     for place, ready in enumerate(prepared):
         if isinstance(ready, BaseOutcome):
             continue
@@ -130,9 +138,11 @@ def _record_group(
     for call, ready in zip(group, prepared, strict=True):
         if isinstance(ready, BaseOutcome):
             tool, outcome = None, ready
+            if type(outcome) is Success and outcome.ends_run:  # an equal call's result is reused
+                run.completion.note_final_result(outcome)
         else:
             tool, outcome = ready.tool, next(made)
-            if type(outcome) is not Success or outcome.changes:
+            if type(outcome) is not Success or outcome.changes or outcome.ends_run or outcome.artifact is not None:
                 _apply_outcome(run, outcome)
         if run.approvals.verdicts:
             approval.note_changed_arguments(run, call, outcome)
@@ -144,9 +154,13 @@ def _record_group(
 
 
 def _apply_outcome(run: RunState, outcome: Outcome) -> None:
-    """Apply the state changes of a call, or note that it failed or hangs."""
+    """Apply the state changes of a call, or note that it failed or hangs, or was shown in part."""
+    if outcome.artifact is not None:
+        offer_recall(run)
     if isinstance(outcome, Success):
         apply_changes(run.state, outcome.changes)
+        if outcome.ends_run:
+            run.completion.note_final_result(outcome)
         return
     run.admission.note(outcome.tool, outcome)
     if isinstance(outcome, Timeout | Cancelled):

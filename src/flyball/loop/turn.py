@@ -11,7 +11,7 @@ from ..request import Call, Finish, Reply
 from ..result import Stop
 from . import duplicates
 from .approval import ask_to_continue, request_approvals
-from .completion import check_early_completion, handle_final_reply
+from .completion import check_after_calls, handle_final_reply
 from .effects import Flow
 from .ending import ContinueReason, End
 from .model_request import ask_model
@@ -117,15 +117,15 @@ def _make_approved_calls(run: RunState, calls: Sequence[Call]) -> Flow[ContinueR
 
 def _finish_calls(run: RunState, outcomes: Sequence[Outcome]) -> ContinueReason | End:
     """Return why the run continues after its calls, or its end."""
-    if run.spec.completion.assertions is not None:
-        end = check_early_completion(run)  # what was proved in time counts, even if the time is over now
-        if end is not None:
-            return end
     ran = False
     for outcome in outcomes:
         if type(outcome) is not Denied:
             ran = True
             break
+    if ran and run.completion.checks_calls:
+        end = check_after_calls(run)  # what was proved in time counts, even if the time is over now
+        if end is not None:
+            return end
     end = check_end(run) if run.signals.has_stop else None
     if not ran and (end is None or end.stop in _WEAKER_THAN_BUDGET):
         end = _check_calls_exhausted(run, outcomes) or end

@@ -16,6 +16,7 @@ from ..progress import (
     Order,
     Point,
     Raise,
+    ReplaceResult,
     SetState,
     UseModel,
     Veto,
@@ -68,6 +69,10 @@ class OrderTarget(Protocol):
         """Record that a rule failed."""
         ...
 
+    def replace_result(self, order: ReplaceResult, point: Point | None) -> None:
+        """Show the model another text as the result of the call."""
+        ...
+
 
 def apply_order(order: Order, target: OrderTarget, point: Point | None = None) -> None:
     """Carry out an order that was given at `point`. Raises ConfigError for anything else than an order."""
@@ -90,6 +95,8 @@ def apply_order(order: Order, target: OrderTarget, point: Point | None = None) -
             target.emit(order)
         case Fault():
             target.record_fault(order)
+        case ReplaceResult():
+            target.replace_result(order, point)
         case _:
             raise ConfigError("hook", order, "orders of flyball.progress, such as Notice or Veto")
 

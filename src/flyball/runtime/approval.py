@@ -22,7 +22,7 @@ from .._internal.workers import (
     run_and_wait,
     wait_for_worker,
 )
-from ..person import Approver, Question, Verdict, to_verdict
+from ..person import About, Approver, Question, Verdict, to_verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ApprovalCaller:
         known = self._verdicts.pop(question.id, None)
         if known is not None:
             return known
-        if self._approver is None:
+        if self._approver is None or question.about is About.CLIENT_TOOL:
             return Verdict(None)
         seconds = max(0.0, min(self._seconds, max_seconds))
         try:

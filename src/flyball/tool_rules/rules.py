@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, cast
 
 from ..errors import ConfigError, SettingError, suggest_names
-from .kinds import BlockUntilTool, LimitedTools, RequirePriorTool, ToolRule
+from .kinds import BlockUntilTool, LimitedTools, RequirePriorTool, RequireToolUse, ToolRule
 from .tracker import ToolRuleTracker
 
 _TABLE = "tool_rules"
-_Kind = type[LimitedTools] | type[RequirePriorTool] | type[BlockUntilTool]
-_KEYS: Mapping[_Kind, tuple[str, ...]] = {
-    kind: tuple(field.name for field in fields(kind)) for kind in (LimitedTools, RequirePriorTool, BlockUntilTool)
-}
+_Kind = type[LimitedTools] | type[RequirePriorTool] | type[BlockUntilTool] | type[RequireToolUse]
+_KINDS: tuple[_Kind, ...] = (LimitedTools, RequirePriorTool, BlockUntilTool, RequireToolUse)
+_KEYS: Mapping[_Kind, tuple[str, ...]] = {kind: tuple(field.name for field in fields(kind)) for kind in _KINDS}
 _KIND_BY_KEY: Mapping[str, _Kind] = {
     "max_calls": LimitedTools,
     "then_require_one_of": LimitedTools,
     "after_tool": LimitedTools,
     "limited_tools": LimitedTools,
+    "deny": LimitedTools,
     "require_prior_tool": RequirePriorTool,
+    "prior_tools": RequirePriorTool,
     "block_until_tool": BlockUntilTool,
+    "require_tool_use": RequireToolUse,
 }
 """Keys that determine the kind of a rule."""
-_EXPECTED_KEYS = "max_calls with then_require_one_of, or require_prior_tool with tool, or block_until_tool"
+_EXPECTED_KEYS = (
+    "max_calls with then_require_one_of, or require_prior_tool or prior_tools with tool, or block_until_tool, "
+    "or require_tool_use"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class ToolRules:
             if not isinstance(rule, ToolRule):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ConfigError(f"{_TABLE}[{n}]", rule, "a tool rule")
         tools = {tool for rule in self.rules for tool in rule.tools_named.values()}
-        waits = {tool: [other for rule in self.rules if (other := rule.waits_for(tool))] for tool in sorted(tools)}
+        waits = {tool: [other for rule in self.rules for other in _list_waits(rule, tool)] for tool in sorted(tools)}
         try:
             TopologicalSorter(waits).prepare()
         except CycleError as error:
@@ -80,6 +85,21 @@ class ToolRules:
                     near = suggest_names(tool, offered) or sorted(offered) or ["none at all"]
                     raise ConfigError(f"{_TABLE}[{n}].{place}", tool, f"a tool that is offered: {' or '.join(near)}")
 
+    @property
+    def block_completion(self) -> bool:
+        """True if some rule may keep a run from completing."""
+        return any(getattr(rule, "blocks_completion", False) for rule in self.rules)
+
+    def unavailable(self, offered: Collection[str]) -> tuple[str, ...]:
+        """Return the tools without which a rule never lets the run complete, and that are not `offered`."""
+        needed: list[str] = []
+        for rule in self.rules:
+            if isinstance(rule, RequirePriorTool | BlockUntilTool) and rule.blocks_completion:
+                needed += rule.openers
+            elif isinstance(rule, RequireToolUse) and not any(tool in offered for tool in rule.tools):
+                needed += rule.tools
+        return tuple(dict.fromkeys(tool for tool in needed if tool not in offered))
+
     def begin(self) -> ToolRuleTracker:
         """Return the tracker of a new run."""
         return ToolRuleTracker(self.rules)
@@ -89,6 +109,11 @@ class ToolRules:
 
     def __len__(self) -> int:
         return len(self.rules)
+
+
+def _list_waits(rule: ToolRule, tool: str) -> Sequence[str]:
+    found = rule.waits_for(tool)
+    return (found,) if isinstance(found, str) else found or ()
 
 
 def _load_file(path: Path) -> ToolRules:

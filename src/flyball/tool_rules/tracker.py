@@ -31,6 +31,11 @@ class ToolRuleTracker:
         reasons = [entry.denial(tool, arguments, self._in_progress) for entry in self._entries]
         return " ".join(dict.fromkeys(filter(None, reasons))) or None
 
+    def completion_denial(self) -> str | None:
+        """Return why the rules do not let the run complete, or None. The text says what to do."""
+        reasons = [entry.completion_denial() for entry in self._entries]
+        return " ".join(dict.fromkeys(filter(None, reasons))) or None
+
     def claim(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
         """Return `denial`. If that is None, the call counts as in progress."""
         reason = self.denial(tool, arguments)
@@ -92,6 +97,18 @@ class _TrackedRule:
         if reason is None or (isinstance(cast("object", reason), str) and reason):
             return reason
         return self.describe_failure()
+
+    def completion_denial(self) -> str | None:
+        if not getattr(self.rule, "blocks_completion", False):
+            return None
+        if self.broken is not None:
+            return self.broken
+        try:
+            return cast("Any", self.state).completion_denial()
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            return self.describe_failure(error)
 
     def note(self, done: Done) -> None:
         try:

@@ -6,6 +6,7 @@ from .builtin import ask_person
 from .context import OutcomeSlot, ToolContext, ToolState
 from .executor import BoundedToolExecutor
 from .mcp import mcp
+from .returned import FinalResult
 from .source import ToolSource
 from .tool import Approve, Effects, Options, Tool, Toolset, tool
 
@@ -15,6 +16,7 @@ __all__ = [
     "BoundedToolExecutor",
     "Duplicates",
     "Effects",
+    "FinalResult",
     "Options",
     "OutcomeSlot",
     "Tool",

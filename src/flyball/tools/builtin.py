@@ -1,11 +1,14 @@
-"""Built-in tools: questions to a person, and compaction of messages."""
+"""Built-in tools: questions to a person, artifacts, and compaction of messages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from .._internal.functions import is_async
+from ..errors import UsageError
 from ..message import Message
 from ..request import Call
 from .call import ToolCallRun
@@ -21,6 +24,18 @@ def ask_person(question: str, ctx: ToolContext) -> str:
         question: the question, in one or two plain sentences
     """
     return ctx.answer or "Yes."
+
+
+@tool(effects="read")
+def read_artifact(id: str, offset: Annotated[int, Field(ge=0)] = 0, length: Annotated[int, Field(ge=1)] = 4_000) -> str:
+    """Read more of a result that was too long to be shown in full.
+
+    Args:
+        id: the artifact, as the excerpt names it
+        offset: first character
+        length: number of characters, at most 8000
+    """
+    raise UsageError("read_artifact works only in the run of an agent: the loop answers it")
 
 
 class Compaction:

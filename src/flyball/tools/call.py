@@ -14,10 +14,11 @@ from .._internal.text import redact_arguments
 from .._internal.workers import Worker
 from ..budget.deadline import DeadlineToken
 from ..budget.run_budget import TurnBudget
-from ..outcome import Cancelled, Denied, Failure, Reason, Success, Timeout
+from ..outcome import Artifact, Cancelled, Denied, Failure, Reason, Success, Timeout
 from ..request import Call
 from .context import OutcomeSlot, ToolState
-from .excerpt import MAX_CHARACTERS, make_excerpt, serialize_content
+from .excerpt import make_excerpt, serialize_content
+from .returned import PLAIN_RESULTS, FinalResult, reports_failure
 from .tool import Tool
 
 _ONE_CALL: Mapping[str, int] = {"tool_calls": 1}
@@ -111,17 +112,25 @@ class ToolCallRun(OutcomeSlot):
         self.deadline = own if own < deadline else deadline
 
     def succeed(self, value: Any, now: float, run_id: str) -> bool:
-        """Close the call with its value.
+        """Close the call with its value, or as failed if the value says so.
 
         Raises:
             TypeError: the value cannot be serialized.
         """
+        ends_run = self.tool.ends_run
+        if type(value) not in PLAIN_RESULTS:
+            if type(value) is FinalResult:
+                ends_run, value = True, value.value
+            if not self.tool.result_is_data and reports_failure(value):
+                return self._close_failed("UnsuccessfulResult", serialize_content(value), now, run_id)
         content = serialize_content(value)
         changes = {} if self.state is None else self.state.changes
         seconds = now - self.started_at
         outcome = Success.create(self.call.id, self.tool.name, seconds, content, value, changes, self.children)
-        if len(content) > MAX_CHARACTERS:
-            outcome.content, outcome.artifact = make_excerpt(content, self.idempotency_key(run_id))
+        if ends_run:
+            outcome.ends_run = True
+        if len(content) > self.tool.max_result_characters:
+            outcome.content, outcome.artifact = self._make_excerpt(content, run_id)
         return self.close(outcome)
 
     def fail(self, error: BaseException, now: float, run_id: str) -> bool:
@@ -130,11 +139,18 @@ class ToolCallRun(OutcomeSlot):
             message = serialize_content(str(error))
         except (Exception, SystemExit):
             message = "the error has no readable message"
-        outcome = Failure(kind=type(error).__name__[:_MAX_KIND], error=message, **self._outcome_fields(now))
-        if len(message) > MAX_CHARACTERS:
-            outcome.error, outcome.artifact = make_excerpt(message, self.idempotency_key(run_id))
+        return self._close_failed(type(error).__name__[:_MAX_KIND], message, now, run_id)
+
+    def _close_failed(self, kind: str, message: str, now: float, run_id: str) -> bool:
+        outcome = Failure(kind=kind, error=message, **self._outcome_fields(now))
+        if len(message) > self.tool.max_result_characters:
+            outcome.error, outcome.artifact = self._make_excerpt(message, run_id)
             outcome.whole_error = message
         return self.close(outcome)
+
+    def _make_excerpt(self, content: str, run_id: str) -> tuple[str, Artifact | None]:
+        tool = self.tool
+        return make_excerpt(content, self.idempotency_key(run_id), tool.max_result_characters, tool.excerpt)
 
     def time_out(self, now: float, hung: bool = False) -> bool:
         """Close the call as timed out. `hung` says that an `async def` tool ignores its cancellation."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from .tool import Function, Tool
 
@@ -29,6 +29,8 @@ class ToolSource(Protocol):
 
 ToolLike = Tool | Function | ToolSource
 """Item of an agent's list of tools."""
+Tools = Iterable[ToolLike] | Mapping[str, Mapping[str, Any] | Tool | Function]
+"""Tools of an agent: a list, or a mapping of names to definitions, tools and functions."""
 
 
 def is_source(value: object) -> TypeGuard[ToolSource]:

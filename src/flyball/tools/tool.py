@@ -6,6 +6,7 @@ holds the tools of one run by name.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import re
@@ -19,6 +20,7 @@ from ..errors import ConfigError, UnknownTool, UsageError
 from ..steadiness import Duplicates
 from . import signature
 from .context import ToolContext
+from .excerpt import MAX_CHARACTERS, MIN_CHARACTERS, Excerpt, check_excerpt
 from .json_schema import JsonSchemaArguments
 from .signature import Signature
 
@@ -37,13 +39,9 @@ class Effects(StrEnum):
     WRITE = "write"
 
 
-class Options(TypedDict, total=False):
-    """Options of `@tool(...)`. All are optional."""
+class CallOptions(TypedDict, total=False):
+    """Options about the calls of a tool. All are optional."""
 
-    name: str
-    """Name that the model uses. Default: the function's name."""
-    description: str
-    """Description that the model reads. Default: the docstring."""
     timeout: float | None
     """Seconds for one call, 45 by default. None means that only the run's deadline applies."""
     effects: Literal["read", "write"]
@@ -65,11 +63,30 @@ class Options(TypedDict, total=False):
     """Maximum number of calls in one run. Default: no limit."""
     sensitive: Sequence[str]
     """Names of parameters that are hidden in events, logs and exports."""
+    ends_run: bool
+    """True if each result ends the run and is its answer. Open assertions must hold first."""
+    result_is_data: bool
+    """True if a returned mapping is never taken for a failure. By default one with `success` False, or with a truthy
+    `error` and no `success`, is a failed call."""
+    max_result_characters: int
+    """Characters of a result that the model sees, at least 500. A longer result is shown as an excerpt. Default: the
+    agent's, or 12,000."""
+    excerpt: Excerpt
+    """Function of a too long result and the maximum that returns what the model sees. Default: the agent's."""
     approve: Approve
     """True if a person must approve each call, or a function of the arguments that decides.
 
     The call needs approval unless the function returns False. A returned text is the question for the person.
     """
+
+
+class Options(CallOptions, total=False):
+    """Options of `@tool(...)`. All are optional."""
+
+    name: str
+    """Name that the model uses. Default: the function's name."""
+    description: str
+    """Description that the model reads. Default: the docstring."""
 
 
 @overload
@@ -107,6 +124,9 @@ class Tool:
     (3, 'add', ['a'], {'a': 4, 'b': 1})
     """
 
+    is_client = False
+    """True if the caller of the run makes the calls."""
+
     def __init__(self, function: Function, **options: Unpack[Options]) -> None:
         _check_options(options)
         self.options = options
@@ -140,6 +160,22 @@ class Tool:
             raise UsageError(f"{where}: poll=True needs duplicates='allow'")
         self.duplicates = Duplicates.ALLOW if self.poll else self.duplicates
         self.max_calls = validation.check_optional_int(f"{where}, max_calls", options.get("max_calls"))
+        self.ends_run = options.get("ends_run", False)
+        """True if each result ends the run and is its answer."""
+        if self.ends_run and self.duplicates is None:
+            self.duplicates = Duplicates.ALLOW  # after a nudge, an equal call must be possible
+        self.result_is_data = options.get("result_is_data", False)
+        """True if a returned mapping is never taken for a failure."""
+        self.max_result_characters = validation.check_int(
+            f"{where}, max_result_characters",
+            options.get("max_result_characters", MAX_CHARACTERS),
+            min_value=MIN_CHARACTERS,
+        )
+        """Characters of a result that the model sees."""
+        self.excerpt = options.get("excerpt")
+        """Function that shortens results. None means the usual excerpt."""
+        if self.excerpt is not None:
+            check_excerpt(f"{where}, excerpt", self.excerpt)
         self.cheap = options.get("cheap", False)
         self.idempotent = options.get("idempotent", False)
         self.retry_on_timeout = options.get("retry_on_timeout", self.effects is Effects.READ)
@@ -158,6 +194,32 @@ class Tool:
         if not callable(function):
             raise ConfigError("tool", function, "a function or another callable")
         return cls(function)
+
+    def with_excerpts(self, max_characters: int | None, excerpt: Excerpt | None) -> Tool:
+        """Return the tool with an agent's way to shorten results, as far as it has none of its own."""
+        other = copy.copy(self)
+        if max_characters is not None and "max_result_characters" not in self.options:
+            other.max_result_characters = max_characters
+        if excerpt is not None and "excerpt" not in self.options:
+            other.excerpt = excerpt
+        return other
+
+    @staticmethod
+    def from_schema(
+        name: str,
+        description: str,
+        parameters: Mapping[str, Any],
+        call: Function | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Tool:
+        """Return a tool whose parameters are described by a JSON schema.
+
+        `call` gets the arguments by name, and a ToolContext if it has a parameter for it. Without `call` it is a client
+        tool: each call pauses the run until the caller passes its result to `resume`.
+        """
+        from .schema_tool import build_schema_tool  # cycle: a schema tool is a tool
+
+        return build_schema_tool(name, description, parameters, call, options)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -239,6 +301,8 @@ _OPTION_TYPES: dict[str, type | tuple[type, ...]] = {
     "name": str,
     "description": str,
     "cheap": bool,
+    "result_is_data": bool,
+    "ends_run": bool,
     "idempotent": bool,
     "poll": bool,
     "retry_on_timeout": bool,

@@ -1,4 +1,4 @@
-"""Parser of conversations: OpenAI's, Anthropic's and Flyball's formats, in any mixture."""
+"""Parser of conversations: OpenAI's, Anthropic's, the Agents API's and Flyball's formats, in any mixture."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ..message import (
     parse_enum,
     require,
 )
+from .agents_api import EnvelopeReader, is_agents_api_envelope
 
 OPENAI_PARTS = frozenset({"image_url", "input_audio", "file", "refusal", "video_url", "audio_url"})
 """Types of part, besides text, that only OpenAI's format has."""
@@ -35,9 +36,10 @@ def normalize(
     """Parse a conversation into messages that share nothing with it.
 
     A string is a user's text. A dict has role and content, as OpenAI or Anthropic write them, or comes from
-    `Message.to_dict`. A message that has an id and time already keeps them. New ones get the time `at` (seconds since
-    the epoch) and numbers from `start`, or after the highest number of the run here. One provider message may become
-    several messages of one group. Raises MessageError for the first part that it cannot read.
+    `Message.to_dict`, or is an envelope of the Agents API. A message that has an id and time already keeps them. New
+    ones get the time `at` (seconds since the epoch) and numbers from `start`, or after the highest number of the run
+    here. One provider message may become several messages of one group. Raises MessageError for the first part that it
+    cannot read.
 
     >>> [message.id for message in normalize(["hello", {"role": "assistant", "content": "hi"}], run="r", start=4)]
     ['r:4', 'r:5']
@@ -55,11 +57,12 @@ def normalize(
             existing[index] = Message.from_dict(cast("Mapping[str, Any]", item), index)
     n = max([n, *(message.n + 1 for message in existing.values() if message.run == run)])
     normalized: list[Message] = []
+    envelopes = EnvelopeReader()
     for index, item in enumerate(items):
         if index in existing:
             normalized.append(existing[index])
         else:
-            parsed = _read_item(index, item)
+            parsed = _read_item(index, item, envelopes)
             group = n if len(parsed) > 1 else None
             for offset, message in enumerate(parsed):
                 message.run, message.n, message.created_at, message.group = run, n + offset, at, group
@@ -78,11 +81,15 @@ def _to_items(messages: object) -> Iterable[object]:
 
 
 def _is_envelope(item: object) -> bool:
-    return isinstance(item, Mapping) and "schema" in item
+    return isinstance(item, Mapping) and "schema" in item and not is_agents_api_envelope(cast("object", item))
 
 
-def _read_item(index: int, item: object) -> list[Message]:
+def _read_item(index: int, item: object, envelopes: EnvelopeReader) -> list[Message]:
     """Parse one provider message; `normalize` assigns the ids."""
+    if is_agents_api_envelope(item):
+        item = envelopes.read(index, cast("Mapping[str, Any]", item))
+        if isinstance(item, Message):
+            return [item]
     if isinstance(item, str):
         return [_build_message(MessageType.TEXT, Role.USER, item)]
     if not isinstance(item, Mapping):

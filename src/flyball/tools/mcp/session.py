@@ -171,6 +171,7 @@ class ForeignTool(Tool):
         self._input_schema = schema
         super().__init__(call, **options)
         self.is_async = True
+        self.result_is_data = True  # the protocol has a flag for errors
 
     def _build_signature(self, descriptions: Mapping[str, str]) -> JsonSchemaArguments:
         return JsonSchemaArguments(self.name, self._input_schema)

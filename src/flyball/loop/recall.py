@@ -1,0 +1,61 @@
+"""Recall: the tool `read_artifact`, with which the model reads more of a result that it saw in part.
+
+The loop has every result of the run, so it answers these calls itself, without an effect.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from .._internal.jsonable import to_jsonable
+from ..event import ToolStarted
+from ..outcome import Failure, Outcome, Success
+from .plan import Prepared
+from .state import RunState
+
+_MAX_CHARACTERS = 8_000
+"""Maximum characters of one part."""
+
+
+def offer_recall(run: RunState) -> None:
+    """Offer the tool from the next request on, if the agent has it: a result was shown as an excerpt."""
+    tools = run.spec.tools
+    if tools.recall is None or tools.recall in tools.definitions:
+        return
+    before = run.model.card.base_tokens
+    run.spec = run.spec.with_tools(replace(tools, definitions=[*tools.definitions, tools.recall]))
+    run.model.use_spec(run.spec)
+    run.messages.add_base_tokens(run.model.card.base_tokens - before)
+
+
+def read_artifact(run: RunState, prepared: Prepared) -> Outcome:
+    """Return the outcome of a claimed call of `read_artifact`."""
+    call, values = prepared.call, prepared.values
+    run.recorder.emit(ToolStarted, call.id, call.name, prepared.redacted_arguments)
+    for outcome in run.progress.results:
+        if outcome.artifact is not None and outcome.artifact.id == values["id"] and outcome.same_as is None:
+            text = _cut(read_whole(outcome), values["offset"], values["length"])
+            return Success(call_id=call.id, tool=call.name, content=text, value=text)
+    known = dict.fromkeys(outcome.artifact.id for outcome in run.progress.results if outcome.artifact is not None)
+    error = f"this run has no artifact {values['id']!r}; it has {', '.join(known) or 'none'}"
+    return Failure(call_id=call.id, tool=call.name, kind="UnknownArtifact", error=error)
+
+
+def read_whole(outcome: Outcome) -> str:
+    """Return the whole text of an outcome, of which the model may have seen an excerpt."""
+    if isinstance(outcome, Failure):
+        return outcome.error if outcome.whole_error is None else outcome.whole_error
+    if not isinstance(outcome, Success) or outcome.artifact is None:
+        return outcome.text_without_note
+    if isinstance(outcome.value, str):
+        return outcome.value
+    return json.dumps(to_jsonable(outcome.value), ensure_ascii=False, separators=(",", ":"))
+
+
+def _cut(text: str, offset: int, length: int) -> str:
+    end = min(len(text), offset + min(length, _MAX_CHARACTERS))
+    if offset >= len(text):
+        return f"The artifact has {len(text)} characters, so there is nothing at offset {offset}."
+    more = f"; continue with offset {end}" if end < len(text) else "; this is the end"
+    return f"Characters {offset} to {end} of {len(text)}{more}.\n{text[offset:end]}"
