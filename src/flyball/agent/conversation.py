@@ -56,6 +56,7 @@ class ConversationOptions(TypedDict, total=False):
     """All limits except `max_turns`."""
     duplicates: Duplicates | Literal["allow", "reuse", "reject"]
     """Handling of a call that equals an earlier one, if nothing has changed since. Default: "reject"."""
+    start_metadata: Mapping[str, Any]
     store: Store
     """Open store. With a `session_id`, later runs continue the conversation."""
     session_id: str

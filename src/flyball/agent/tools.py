@@ -89,7 +89,7 @@ class AgentTools:
     def _build_spec(self, toolset: Toolset, allowed: frozenset[str] | None = None) -> ToolSpec:
         tools, children = list(toolset.values()), self.children
         recall = read_artifact if self.recall and tools and read_artifact.name not in toolset else None
-        callable_tools = toolset if recall is None else Toolset([*tools, recall])
+        callable_tools = toolset if recall is None else Toolset(tools, [recall])
         return ToolSpec(
             admission=partial(DelegationAdmission, callable_tools, children.join_duplicates)
             if "delegate" in toolset and children.specs

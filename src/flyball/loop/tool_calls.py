@@ -24,7 +24,7 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     """Make the calls of a turn: group after group, those of a group in parallel."""
     outcomes: list[Outcome] = []
     run.progress.outcomes = outcomes
-    shared, may_delegate, recall = run.shared, run.spec.tools.may_delegate, run.spec.tools.recall
+    shared, recall = run.shared, run.spec.tools.recall
     group_n = run.messages.next_n if len(calls) > 1 else None
     for group in run.admission.group_calls(calls):
         prepared: list[Prepared | Outcome] = []
@@ -45,18 +45,22 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
             _withdraw_if_over(run, shared, prepared, started)
         made: Sequence[Outcome] = ()
         if started:
-            for ready in started:
-                run.recorder.emit(ToolStarted, ready.call.id, ready.call.name, ready.redacted_arguments)
-            if may_delegate:
-                children.start_children(run, started)
+            _record_start(run, started)
             effect = Act(started, run.budget.work_at)
             made = run.receive(effect, (yield effect))
-            if may_delegate:
+            if run.spec.tools.may_delegate:
                 children.settle_children(run, started, made)
         _record_group(run, group, prepared, iter(made), outcomes, group_n)
         if len(started) < len(prepared):
             emit_refusals(run)
     return outcomes
+
+
+def _record_start(run: RunState, started: Sequence[Prepared]) -> None:
+    for ready in started:
+        run.recorder.emit(ToolStarted, ready.call.id, ready.call.name, ready.redacted_arguments)
+    if run.spec.tools.may_delegate:
+        children.start_children(run, started)
 
 
 def _claim_shared(run: RunState, shared: SharedBudget, prepared: Prepared) -> Flow[Prepared | Outcome]:

@@ -274,18 +274,21 @@ class Tool:
 class Toolset(Mapping[str, Tool]):
     """The tools of a run, by name."""
 
-    def __init__(self, tools: Iterable[Tool | Function] = ()) -> None:
+    def __init__(self, tools: Iterable[Tool | Function] = (), unlisted: Iterable[Tool] = ()) -> None:
+        """Create a set of tools. Errors do not mention the `unlisted` ones, which are not always offered."""
         self.by_name: dict[str, Tool] = {}
         for item in map(Tool.of, tools):
             if item.name in self.by_name:
                 raise ConfigError("tools", item.name, "a name that no other tool has")
             self.by_name[item.name] = item
+        self._listed = tuple(self.by_name)
+        self.by_name.update({item.name: item for item in unlisted})
 
     def __getitem__(self, name: str) -> Tool:
         try:
             return self.by_name[name]
         except (KeyError, TypeError):
-            raise UnknownTool(name, tuple(self.by_name)) from None
+            raise UnknownTool(name, self._listed) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self.by_name
