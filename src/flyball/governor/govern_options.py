@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._internal import validation
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
     from ..budget.registry import IterationBudgetRegistry
     from ..recorder import Sink
     from ..rules import RuleSet
+
+
+class Unsettled(StrEnum):
+    """Handling of a turn without a reported usage."""
+
+    CHARGE = "charge"
+    """Count its reservation as used: the longest reply that was allowed, and the estimated input."""
+    REFUSE = "refuse"
+    """Count it in the same way, and end the run as failed."""
+    IGNORE = "ignore"
+    """Count nothing."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -36,6 +48,8 @@ class GovernOptions:
 
     Either reject the run, or ignore the limit and report the model in `result.unpriced`.
     """
+    unsettled: Unsettled | Literal["charge", "refuse", "ignore"] = Unsettled.CHARGE
+    """Handling of a turn that ends without a usage, or with one of no tokens."""
     grace: bool = True
     model: str = "unknown"
     """Name of the model in `result.cost`."""
@@ -58,5 +72,6 @@ class GovernOptions:
         validation.check_type("govern, metadata", self.metadata, Mapping)
         validation.check_type("govern, sinks", self.sinks, Iterable)
         validation.parse_enum("govern, unpriced", self.unpriced, Unpriced)
+        validation.parse_enum("govern, unsettled", self.unsettled, Unsettled)
         if self.price is not None and not callable(getattr(self.price, "cost", None)):
             raise ConfigError("govern, price", self.price, "a price, such as TokenPrice(input=3, output=15)")

@@ -35,6 +35,7 @@ class GovernedRun:
         self.spending = Spending(self.envelope, options.price, options.model)
         self.tokens = self.envelope.budgets["tokens"]
         self.max_output_tokens = options.max_output_tokens
+        self.unsettled = options.unsettled
         self.active_rules: ActiveRules | None = None
         self.now = options.clock.now
         self.result: Result | None = None

@@ -13,9 +13,12 @@ from ..budget.usage import Usage
 from ..errors import UsageError
 from ..event import Refunded
 from ..outcome import Outcome
+from .govern_options import Unsettled
 
 if TYPE_CHECKING:
     from .governed_run import GovernedRun  # cycle: its type only; a GovernedRun opens the turns
+
+NO_USAGE = Usage()
 
 
 class Turn:
@@ -104,15 +107,19 @@ class Turn:
     def settle(self, usage: object) -> None:
         """Record the usage of a request.
 
-        Accepts a `Usage`, or the usage reported by OpenAI or Anthropic as a mapping or an object. A turn may make
-        several requests, one after the other; each is reserved and settled separately.
+        Accepts a `Usage`, or the usage reported by OpenAI or Anthropic as a mapping or an object. None, or no tokens at
+        all, means that the server did not report it: `govern(unsettled=)` decides. A turn may make several requests,
+        one after the other; each is reserved and settled separately.
         """
-        used, lock = Usage.of(usage), self.envelope.lock
+        used, lock = NO_USAGE if usage is None else Usage.of(usage), self.envelope.lock
         lock.acquire()  # here and below: `with` takes twice as long
         try:
             if self._closed:
                 raise self._ended_error("settle()")
-            self._spending.settle(self._holds, used)
+            if used.input or used.output:
+                self._spending.settle(self._holds, used)
+            else:
+                self._settle_unreported()
             self._holds.clear()
             self._is_input_held = self._is_output_held = False
             self.requests += 1
@@ -172,14 +179,45 @@ class Turn:
         return refunded
 
     def close(self) -> None:
-        """End the turn; unsettled reservations count as used in full."""
+        """End the turn; a request without a reported usage is settled as `govern(unsettled=)` says."""
         with self.envelope.lock:
             self._closed = True
-            self.took_place = bool(self.requests) or self._refund_reason != "round_never_started"
-            if self._holds or not (self.requests or self._refund_reason):
-                self._spending.settle_estimate(self._holds)
-            self._holds.clear()
-            self.requests = self.requests or 1
+            if self._holds or not self.requests:
+                self._close_unsettled()
+
+    def _close_unsettled(self) -> None:
+        if not self.requests and self._refund_reason == "round_never_started":
+            self.took_place = False
+            self._release_holds()
+            return
+        self._settle_unreported()
+        self._holds.clear()
+        self.requests = self.requests or 1
+
+    def _settle_unreported(self) -> None:
+        """Settle a request without a reported usage at its reservation, because a limit must assume the worst."""
+        spending, run = self._spending, self._run
+        if run.unsettled == Unsettled.IGNORE:
+            self._release_holds()
+            spending.estimated_requests += 1
+            return
+        input_tokens = 0 if self._is_input_held else spending.likely_input_tokens
+        if spending.is_limited and not self._is_output_held:
+            self._hold_output()
+        spending.settle_estimate(self._holds, input_tokens)
+        if run.unsettled == Unsettled.REFUSE:
+            run.ending.fail(
+                UsageError(
+                    f"turn {self.number} has no usage, and unsettled='refuse' ends the run then: pass the usage of the "
+                    "reply to turn.settle(), or ask the server for it (stream_options={'include_usage': True})"
+                )
+            )
+
+    def _release_holds(self) -> None:
+        for holds in self._holds:
+            for hold in holds.values():
+                hold.release()
+        self._holds.clear()
 
     def _ended_error(self, operation: str) -> UsageError:
         return UsageError(f"turn {self.number} has ended: use {operation} before the next turn starts")
