@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .._internal import validation
 from ..budget.deadline import Deadline, DeadlineToken
 from ..budget.spending import Holds
 from ..budget.usage import Usage
 from ..errors import UsageError
-from ..event import Refunded
+from ..event import Refunded, Retried
 from ..outcome import Outcome
 from .govern_options import Unsettled
 
 if TYPE_CHECKING:
     from .governed_run import GovernedRun  # cycle: its type only; a GovernedRun opens the turns
 
+P = ParamSpec("P")
+R = TypeVar("R")
 NO_USAGE = Usage()
 
 
@@ -120,11 +122,53 @@ class Turn:
                 self._spending.settle(self._holds, used)
             else:
                 self._settle_unreported()
-            self._holds.clear()
-            self._is_input_held = self._is_output_held = False
-            self.requests += 1
+            self._end_request()
         finally:
             lock.release()
+
+    def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+        """Call a model client within the time of this turn, and record the usage of its reply.
+
+        `turn.call(client.chat.completions.create, model=..., messages=...)`. Returns None when the time is over; the
+        loop then gets its grace turn. Other errors of the client are raised. Temporary ones are retried as far as the
+        budget `retries` allows, instead of the client's own retries.
+        """
+        from .client_call import ClientCall  # imported here, because few loops need it
+
+        return ClientCall(self, function, args, kwargs).run()
+
+    async def acall(self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R | None:
+        """Call an async model client in the same way as `call`."""
+        from .client_call import ClientCall
+
+        return await ClientCall(self, function, args, kwargs).arun()
+
+    def claim_retry(self, attempt: int, pause_s: float, reason: str) -> bool:
+        """Claim another attempt of a request that failed; return False if no retry is left."""
+        if not self.envelope.claim(retries=1):
+            self._run.tell_refusals()
+            return False
+        self._run.tell(Retried, attempt, pause_s, reason)
+        return True
+
+    def charge_request(self) -> None:
+        """Count a request whose usage is unknown."""
+        with self.envelope.lock:
+            if not self._closed:
+                self._settle_unreported(may_refuse=False)
+                self._end_request()
+
+    def release_request(self) -> None:
+        """Count a request that was not billed."""
+        with self.envelope.lock:
+            if not self._closed:
+                self._release_holds()
+                self._end_request()
+
+    def _end_request(self) -> None:
+        self._holds.clear()
+        self._is_input_held = self._is_output_held = False
+        self.requests += 1
 
     def claim_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> bool:
         """Claim a tool call; return False if it is not allowed.
@@ -194,7 +238,7 @@ class Turn:
         self._holds.clear()
         self.requests = self.requests or 1
 
-    def _settle_unreported(self) -> None:
+    def _settle_unreported(self, *, may_refuse: bool = True) -> None:
         """Settle a request without a reported usage at its reservation, because a limit must assume the worst."""
         spending, run = self._spending, self._run
         if run.unsettled == Unsettled.IGNORE:
@@ -205,7 +249,7 @@ class Turn:
         if spending.is_limited and not self._is_output_held:
             self._hold_output()
         spending.settle_estimate(self._holds, input_tokens)
-        if run.unsettled == Unsettled.REFUSE:
+        if may_refuse and run.unsettled == Unsettled.REFUSE:
             run.ending.fail(
                 UsageError(
                     f"turn {self.number} has no usage, and unsettled='refuse' ends the run then: pass the usage of the "
