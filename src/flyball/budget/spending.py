@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from .budget import Hold
+from .budget import Hold, IterationBudget
 from .price import Price, compute_max_request_cost
 from .run_budget import TurnBudget
 from .usage import Usage
@@ -85,7 +85,7 @@ class Spending:
         """Return the longest affordable reply in tokens; None means no limit."""
         room = self._tokens.available - input_tokens
         if self.price is not None and (money := self._usd.available) != math.inf:
-            room = min(room, _affordable_output(self.price, input_tokens, int(money)))
+            room = min(room, compute_affordable_output(self.price, input_tokens, int(money)))
         return None if room == math.inf else max(0, int(room))
 
     def compute_max_input(self, output_tokens: int) -> float:
@@ -184,20 +184,21 @@ class Spending:
             self._unpriced[self._model] = None
         else:
             self.costs[self._model] += amounts["usd"]
-        self._settle("tokens", holds, amounts["tokens"])
-        self._settle("usd", holds, amounts["usd"])
+        self._settle("tokens", holds, amounts["tokens"], self._tokens)
+        self._settle("usd", holds, amounts["usd"], self._usd)
 
-    def _settle(self, name: str, holds: Sequence[Holds], amount: int) -> None:
+    def _settle(self, name: str, holds: Sequence[Holds], amount: int, budget: IterationBudget) -> None:
         for reservations in holds:
             hold = reservations.get(name)
             if hold is not None:
                 hold.settle(amount)  # the first hold takes the whole amount; the others are released
                 amount = 0
         if amount:
-            self.envelope.budgets[name].increment(amount)
+            budget.increment(amount)
 
 
-def _affordable_output(price: Price, input_tokens: int, money: int) -> float:
+def compute_affordable_output(price: Price, input_tokens: int, money: int) -> float:
+    """Return the longest reply in tokens that this money can pay, in billionths of a dollar; `math.inf` if any."""
     if compute_max_request_cost(price, input_tokens, _MAX_TOKENS) <= money:
         return math.inf
     return (

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..budget.deadline import Clock
     from ..budget.price import Price
     from ..budget.registry import IterationBudgetRegistry
+    from ..budget.run_budget import TurnBudget
     from ..recorder import Sink
     from ..rules import RuleSet
 
@@ -55,6 +56,8 @@ class GovernOptions:
     """Name of the model in `result.cost`."""
     max_output_tokens: int | None = None
     """Maximum output tokens of one turn. None means only the budgets limit it."""
+    within: TurnBudget | None = None
+    """Shared budget. The claims of this run also count there, and it can refuse them. None means no such budget."""
     rules: RuleSet | None = None
     """Rules to apply, such as `RuleSet.load(...)`; add the core rules with `.with_core()`. None means no rules."""
     registry: IterationBudgetRegistry | None = None
@@ -72,6 +75,8 @@ class GovernOptions:
         validation.check_type("govern, metadata", self.metadata, Mapping)
         validation.check_type("govern, sinks", self.sinks, Iterable)
         validation.parse_enum("govern, unpriced", self.unpriced, Unpriced)
+        if self.within is not None and not callable(getattr(self.within, "try_hold", None)):
+            raise ConfigError("govern, within", self.within, "a shared TurnBudget, as for Agent.run(within=...)")
         validation.parse_enum("govern, unsettled", self.unsettled, Unsettled)
         if self.price is not None and not callable(getattr(self.price, "cost", None)):
             raise ConfigError("govern, price", self.price, "a price, such as TokenPrice(input=3, output=15)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .._internal import validation
@@ -33,6 +33,9 @@ class Turn:
         "_closed", "_holds", "_is_input_held", "_is_output_held", "_output", "_refund_reason", "_run", "_spending",
         "denied", "envelope", "grace", "messages_to_add", "number", "requests", "took_place",
     )  # fmt: skip
+
+    conversation: Hashable = None
+    """Conversation that `begin_turn` got. None in a loop over the run."""
 
     def __init__(self, run: GovernedRun, number: int, *, grace: bool) -> None:
         self.number = number
@@ -186,7 +189,7 @@ class Turn:
                 return False
             if self._run.now() >= envelope.work_at:
                 envelope.refuse("seconds")
-            elif envelope.claim_tool_call(name):
+            elif self._claim_call(name):
                 return True
         finally:
             envelope.lock.release()
@@ -216,11 +219,15 @@ class Turn:
         with self.envelope.lock:
             if self.grace or self._closed or self._refund_reason is not None:
                 return 0
-            refunded = self.envelope.budgets["turns"].refund(reason=reason)
+            refunded = self._refund_turn(reason)
             self._refund_reason = reason if refunded else None
         if refunded:
             self._run.tell(Refunded, "turns", refunded, reason)
         return refunded
+
+    def end(self) -> None:
+        """End this turn, which `begin_turn` or `enter_grace` returned. Any thread may call it, more than once."""
+        self._run.end_turn(self)
 
     def close(self) -> None:
         """End the turn; a request without a reported usage is settled as `govern(unsettled=)` says."""
@@ -262,6 +269,12 @@ class Turn:
             for hold in holds.values():
                 hold.release()
         self._holds.clear()
+
+    def _claim_call(self, tool: str) -> bool:
+        return self.envelope.claim_tool_call(tool)
+
+    def _refund_turn(self, reason: str) -> int:
+        return self.envelope.budgets["turns"].refund(reason=reason)
 
     def _ended_error(self, operation: str) -> UsageError:
         return UsageError(f"turn {self.number} has ended: use {operation} before the next turn starts")
