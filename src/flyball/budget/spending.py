@@ -23,6 +23,7 @@ class Spending:
 
     __slots__ = (
         "_model",
+        "_reserve_price",
         "_tokens",
         "_unpriced",
         "_usd",
@@ -36,7 +37,13 @@ class Spending:
         "price",
     )  # fmt: skip
 
-    def __init__(self, envelope: TurnBudget, price: Price | None = None, model: str = "unknown") -> None:
+    def __init__(
+        self,
+        envelope: TurnBudget,
+        price: Price | None = None,
+        model: str = "unknown",
+        reserve_price: Price | None = None,
+    ) -> None:
         self.envelope = envelope
         self._used = [0, 0, 0, 0, 0]  # in the order of the fields of Usage
         self.costs: dict[str, int] = {}
@@ -44,7 +51,7 @@ class Spending:
         self._unpriced: dict[str, None] = {}
         self.estimated_requests = 0
         """Number of requests whose usage was not reported."""
-        self.set_model(model, price)
+        self.set_model(model, price, reserve_price)
         self.largest_input_tokens = 0
         """Largest input so far. In a growing conversation the next input is rarely smaller."""
         self.is_input_expected = False
@@ -54,12 +61,21 @@ class Spending:
         self.is_limited = self._tokens.ceiling is not None or self._usd.ceiling is not None
         """True if tokens or money have a ceiling, so that requests need reservations."""
 
-    def set_model(self, model: str, price: Price | None) -> None:
-        """Count following requests for this model and price; None means unpriced."""
+    def set_model(self, model: str, price: Price | None, reserve_price: Price | None = None) -> None:
+        """Count following requests for this model and price; None means unpriced.
+
+        `reserve_price` is the highest price that a request can reach. None means `price`.
+        """
         self._model = model
         self.price = price
+        self._reserve_price = price if reserve_price is None else reserve_price
         if price is not None:
             self.costs.setdefault(model, 0)
+
+    @property
+    def reserve_price(self) -> Price | None:
+        """Highest price that a request can reach."""
+        return self._reserve_price
 
     @property
     def cost(self) -> int:
@@ -84,29 +100,35 @@ class Spending:
     def compute_max_output(self, input_tokens: int) -> int | None:
         """Return the longest affordable reply in tokens; None means no limit."""
         room = self._tokens.available - input_tokens
-        if self.price is not None and (money := self._usd.available) != math.inf:
-            room = min(room, compute_affordable_output(self.price, input_tokens, int(money)))
+        if self._reserve_price is not None and (money := self._usd.available) != math.inf:
+            room = min(room, compute_affordable_output(self._reserve_price, input_tokens, int(money)))
         return None if room == math.inf else max(0, int(room))
 
     def compute_max_input(self, output_tokens: int) -> float:
         """Return the longest affordable input in tokens; `math.inf` means no limit."""
         room = self._tokens.available - output_tokens
-        if self.price is not None and (money := self._usd.available) != math.inf:
-            room = min(room, _affordable_input(self.price, output_tokens, int(money)))
+        if self._reserve_price is not None and (money := self._usd.available) != math.inf:
+            room = min(room, _affordable_input(self._reserve_price, output_tokens, int(money)))
         return max(0, room)
 
     def find_short_budgets(self, input_tokens: int) -> tuple[str, ...]:
         """Return the budgets too low for this input and one output token."""
         short = () if self._tokens.available > input_tokens else ("tokens",)
-        if self.price is not None and compute_max_request_cost(self.price, input_tokens, 1) > self._usd.available:
+        if (
+            self._reserve_price is not None
+            and compute_max_request_cost(self._reserve_price, input_tokens, 1) > self._usd.available
+        ):
             return (*short, "usd")
         return short
 
     def hold(self, input_tokens: int, output_tokens: int) -> Holds | None:
         """Reserve the worst case of a request; None if a budget refuses."""
         tokens = input_tokens + output_tokens
-        if self.price is not None:
-            amounts = {"tokens": tokens, "usd": compute_max_request_cost(self.price, input_tokens, output_tokens)}
+        if self._reserve_price is not None:
+            amounts = {
+                "tokens": tokens,
+                "usd": compute_max_request_cost(self._reserve_price, input_tokens, output_tokens),
+            }
             return self.envelope.try_hold(**{name: amount for name, amount in amounts.items() if amount})
         if not tokens:
             return {}
@@ -139,13 +161,15 @@ class Spending:
             holds = self.hold(input_tokens, output or 0) if output != 0 else None
         return None if holds is None else (holds, output)
 
-    def settle(self, holds: Sequence[Holds], usage: Usage) -> dict[str, int]:
+    def settle(self, holds: Sequence[Holds], usage: Usage, price: Price | None = None) -> dict[str, int]:
         """Settle reservations to the reported usage, and return the amounts.
 
-        The usage may exceed the reservations: the request has already happened.
+        The usage may exceed the reservations: the request has already happened. `price` is that of the request, if it
+        is not the usual one.
         """
         input, output, lock = usage.input, usage.output, self.envelope.lock
-        amounts = {"tokens": input + output, "usd": 0 if self.price is None else self.price.cost(usage)}
+        price = price or self.price
+        amounts = {"tokens": input + output, "usd": 0 if price is None else price.cost(usage)}
         lock.acquire()
         try:
             self._settle_amounts(holds, amounts)
@@ -170,7 +194,9 @@ class Spending:
         with self.envelope.lock:
             amounts = {
                 "tokens": input_tokens + output_tokens,
-                "usd": 0 if self.price is None else compute_max_request_cost(self.price, input_tokens, output_tokens),
+                "usd": 0
+                if self._reserve_price is None
+                else compute_max_request_cost(self._reserve_price, input_tokens, output_tokens),
             }
             for name, minimum in amounts.items():
                 reserved = sum(reservations[name].amount for reservations in holds if name in reservations)

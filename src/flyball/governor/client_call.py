@@ -116,7 +116,7 @@ class ClientCall:
         status = _find_status(reply)
         usage = find_usage(reply)
         if usage is not None:
-            self._turn.settle(usage)
+            self._turn.settle(usage, service_tier=find_service_tier(reply))
         elif status is not None and status >= 400:
             self._turn.release_request()
         return reply
@@ -163,6 +163,24 @@ def find_usage(reply: Any) -> Usage | None:
     with suppress(ConfigError):
         return Usage.of(usage)
     return None
+
+
+def find_service_tier(reply: Any) -> str | None:
+    """Return the service tier that a reply or its usage names. None means the usual one."""
+    body: Any = reply
+    if not isinstance(reply, Mapping):
+        body = _read_body(getattr(reply, "http_response", reply)) or reply
+    for source in (body, _get(body, "usage")):
+        tier = _get(source, "service_tier")
+        if isinstance(tier, str):
+            return tier
+    return None
+
+
+def _get(source: Any, name: str) -> Any:
+    if isinstance(source, Mapping):
+        return cast("Mapping[str, Any]", source).get(name)
+    return getattr(source, name, None)
 
 
 def _read_body(response: Any) -> Mapping[str, object]:

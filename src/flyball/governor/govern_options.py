@@ -40,10 +40,7 @@ class GovernOptions:
 
     limits: Limits = field(default_factory=Limits, kw_only=False)
     price: Price | None = None
-    """Token prices, required by a money limit. None means unknown.
-
-    `flyball.models.price_of(provider, name)` knows many models.
-    """
+    """Token prices, required by a money limit. None means those of `model`, if they are known."""
     unpriced: Unpriced | Literal["refuse", "tokens_only"] = Unpriced.REFUSE
     """Handling of a money limit without a price.
 
@@ -53,9 +50,9 @@ class GovernOptions:
     """Handling of a turn that ends without a usage, or with one of no tokens."""
     grace: bool = True
     model: str = "unknown"
-    """Name of the model in `result.cost`."""
+    """Name of the model. One such as `openai:gpt-4o` also gives its price and longest reply, wherever it is served."""
     max_output_tokens: int | None = None
-    """Maximum output tokens of one turn. None means only the budgets limit it."""
+    """Maximum output tokens of one turn. None means that only the model and the budgets limit it."""
     within: TurnBudget | None = None
     """Shared budget. The claims of this run also count there, and it can refuse them. None means no such budget."""
     rules: RuleSet | None = None

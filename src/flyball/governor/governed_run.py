@@ -22,6 +22,7 @@ from ..rules import RuleSet
 from .active_rules import ActiveRules
 from .ending import RunEnding
 from .govern_options import GovernOptions
+from .model_card import GovernedModel, find_model
 from .parallel_turns import LIMIT_STOPS, ParallelTurns
 from .reservation import Reservation, SharedSpending
 from .reserved_turn import ReservedTurn
@@ -36,15 +37,17 @@ class GovernedRun:
         self._has_grace = options.grace
         self.shared = options.within
         """Budget in which the run's claims also count. None means no such budget."""
-        self.envelope = _open_envelope(options, self._limits)
+        model = find_model(options)
+        self.envelope = _open_envelope(options, self._limits, model)
         """Budgets and deadlines of the run."""
         self.spending = (
-            Spending(self.envelope, options.price, options.model)
+            Spending(self.envelope, model.price, model.name, model.reserve_price)
             if self.shared is None
-            else SharedSpending(self.envelope, self.shared, options.price, options.model)
+            else SharedSpending(self.envelope, self.shared, model)
         )
         self.tokens = self.envelope.budgets["tokens"]
-        self.max_output_tokens = options.max_output_tokens
+        self.max_output_tokens = model.max_output_tokens
+        self.tier_prices = model.tier_prices
         self.unsettled = options.unsettled
         self.active_rules: ActiveRules | None = None
         self.now = options.clock.now
@@ -384,7 +387,7 @@ class GovernedRun:
         )
 
 
-def _open_envelope(options: GovernOptions, limits: ResolvedLimits) -> TurnBudget:
+def _open_envelope(options: GovernOptions, limits: ResolvedLimits, model: GovernedModel) -> TurnBudget:
     shared = options.within
     if shared is None:
         envelope = limits.open(options.clock)
@@ -393,10 +396,11 @@ def _open_envelope(options: GovernOptions, limits: ResolvedLimits) -> TurnBudget
         max_amounts = {name: max(0, int(room)) for name, room in rooms.items() if room != math.inf}
         envelope = limits.open(options.clock, shared.remaining_s(), max_amounts)
     usd = envelope.budgets["usd"]
-    if usd.ceiling is not None and options.price is None and options.unpriced == Unpriced.REFUSE:
+    if usd.ceiling is not None and model.price is None and options.unpriced == Unpriced.REFUSE:
         envelope.close()
         raise UsageError(
-            f"the limit of {usd.unit.show(usd.ceiling)} cannot be enforced without a price: pass "
-            'price=TokenPrice(input=..., output=...) to govern, or unpriced="tokens_only" to ignore the limit'
+            f"the limit of {usd.unit.show(usd.ceiling)} cannot be enforced without a price: name the model "
+            '(model="openai:gpt-5.5"), pass price=TokenPrice(input=..., output=...) to govern, or '
+            'unpriced="tokens_only" to ignore the limit'
         )
     return envelope

@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ..budget.price import Price, compute_max_request_cost
+from ..budget.price import compute_max_request_cost
 from ..budget.run_budget import Refusal, TurnBudget
 from ..budget.spending import Holds, Spending, compute_affordable_output
 from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ..budget.budget import Hold
+    from .model_card import GovernedModel
 
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.001, 0.02
 """Seconds between two looks at budgets whose units others hold."""
@@ -69,8 +70,8 @@ class SharedSpending(Spending):
 
     __slots__ = ("_shared",)
 
-    def __init__(self, envelope: TurnBudget, shared: TurnBudget, price: Price | None, model: str) -> None:
-        super().__init__(envelope, price, model)
+    def __init__(self, envelope: TurnBudget, shared: TurnBudget, model: GovernedModel) -> None:
+        super().__init__(envelope, model.price, model.name, model.reserve_price)
         self._shared = shared
 
     def _settle_amounts(self, holds: Sequence[Holds], amounts: dict[str, int]) -> None:
@@ -142,7 +143,7 @@ class Reserver:
 
     def _find_room(self, need: Need, *, count_held: bool) -> tuple[float, str, TurnBudget]:
         """Return the longest possible reply, with the budget that bounds it."""
-        price = self._spending.price
+        price = self._spending.reserve_price
         longest = math.inf if need.max_output_tokens is None else need.max_output_tokens
         found: tuple[float, str, TurnBudget] = (longest, "tokens", self._envelope)
         for envelope in self._envelopes:
@@ -161,7 +162,7 @@ class Reserver:
         if output == math.inf:
             reservation = Reservation(None, need.is_grace)
         else:
-            tokens, price = int(output), self._spending.price
+            tokens, price = int(output), self._spending.reserve_price
             amounts = {"tokens": need.input_tokens + tokens}
             if price is not None and (cost := compute_max_request_cost(price, need.input_tokens, tokens)):
                 amounts["usd"] = cost

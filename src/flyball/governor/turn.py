@@ -109,12 +109,13 @@ class Turn:
                 self._output = self._hold_output()
             return self._output
 
-    def settle(self, usage: object) -> None:
+    def settle(self, usage: object, *, service_tier: str | None = None) -> None:
         """Record the usage of a request.
 
         Accepts a `Usage`, or the usage reported by OpenAI or Anthropic as a mapping or an object. None, or no tokens at
         all, means that the server did not report it: `govern(unsettled=)` decides. A turn may make several requests,
-        one after the other; each is reserved and settled separately.
+        one after the other; each is reserved and settled separately. `service_tier` is the tier that the reply names.
+        It counts if it has a price of its own.
         """
         used, lock = NO_USAGE if usage is None else Usage.of(usage), self.envelope.lock
         lock.acquire()  # here and below: `with` takes twice as long
@@ -122,7 +123,8 @@ class Turn:
             if self._closed:
                 raise self._ended_error("settle()")
             if used.input or used.output:
-                self._spending.settle(self._holds, used)
+                price = None if service_tier is None else self._run.tier_prices.get(service_tier)
+                self._spending.settle(self._holds, used, price)
             else:
                 self._settle_unreported()
             self._end_request()
