@@ -133,7 +133,7 @@ class Result:
         why = _REASONS[self.stop]
         if self.stop is Stop.HALTED and self.stopped_by:
             why = f"{why} by {self.stopped_by}"
-        if self.stop in (Stop.CONTENDED, Stop.BUDGET, Stop.DEADLINE, Stop.STALLED) and self.warning:
+        if self.stop in _REASONS_WITH_WARNING and self.warning:
             why = f"{why}: {self.warning.removesuffix('.')}"
         if self.error:
             why = f"{why} ({self.error.get('message')})"
@@ -192,6 +192,8 @@ _REASONS = {
 }
 
 
+_REASONS_WITH_WARNING = frozenset({Stop.CONTENDED, Stop.BUDGET, Stop.DEADLINE, Stop.STALLED, Stop.HALTED})
+"""Stop reasons whose explanation has the warning: the limit that was reached, or the message of a rule."""
 _NEXT_STEPS = {
     Stop.CONTENDED: "Run it again when the other run has ended.",
     Stop.CANCELLED: "The work done so far is kept.",
