@@ -142,7 +142,7 @@ class Result:
         ]
         seconds = Unit.SECONDS.show(round(self.seconds, 1))
         spent = f"{self._explain_turns()} used {', '.join(used)} in {seconds}." if used else ""
-        parts = (f"{why}.", spent, self._explain_unpriced(), self._explain_next_step())
+        parts = (f"{why}.", spent, self._explain_clamped(), self._explain_unpriced(), self._explain_next_step())
         return " ".join(part for part in parts if part)
 
     def _explain_turns(self) -> str:
@@ -164,6 +164,12 @@ class Result:
         if "max_seconds_reached" in self.flags:
             remedies.append(describe_seconds_remedy(round(self.seconds, 1)))
         return [remedy for remedy in remedies if remedy]
+
+    def _explain_clamped(self) -> str:
+        """Return which limits were not as requested, as the first event tells."""
+        limits: Mapping[str, Any] = getattr(self.events[0], "limits", {}) if self.events else {}
+        clamped: Mapping[str, str] = limits.get("clamped", {})
+        return "".join(f"Limit {text}." for text in clamped.values())
 
     def _explain_unpriced(self) -> str:
         money = self.budgets.get("usd")

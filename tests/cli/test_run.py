@@ -134,6 +134,11 @@ STOPS: dict[str, tuple[int, str, list[str]]] = {
 }
 
 
+def test_a_limit_that_is_clamped_is_said(typed: Typed, place: Path) -> None:
+    done = typed("run", "Go.", script(place, 'text = "Done."'), "--turns=100000")
+    assert (done.returncode, "clamped from 100,000" in done.stderr) == (0, True)
+
+
 def test_the_message_of_a_rule_that_stops_a_run_is_shown(typed: Typed, place: Path) -> None:
     rule = '[rule]\nid = "enough"\ntrigger = "on_turn_end"\n[action]\ntype = "stop"\nmessage = "Too many lookups."\n'
     (place / "stop.toml").write_text(rule)

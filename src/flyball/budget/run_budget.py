@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Self
 
 from .._internal import validation
@@ -15,6 +16,8 @@ from .budget_set import BudgetSet, build_templates
 from .deadline import SYSTEM, Clock, Deadline
 from .snapshot import BudgetSnapshot
 from .warnings import BudgetWarnings, UseThresholds, find_nearly_over, find_thresholds
+
+NOT_CLAMPED: Mapping[str, str] = MappingProxyType({})
 
 
 class TurnBudget:
@@ -27,9 +30,9 @@ class TurnBudget:
     """
 
     __slots__ = (
-        "_deadline", "_postponements", "_refusals", "_reserve", "_until", "budgets", "clock", "context_tokens",
-        "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds", "tool_seconds",
-        "warnings", "work_at",
+        "_deadline", "_postponements", "_refusals", "_reserve", "_until", "budgets", "clamped", "clock",
+        "context_tokens", "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds",
+        "tool_seconds", "warnings", "work_at",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +71,8 @@ class TurnBudget:
         """Number of changes to the deadline or reserve; a new number invalidates values derived from them."""
         self.warnings = BudgetWarnings(find_thresholds(budgets) if thresholds is None else thresholds)
         """Warnings that the run is near a limit."""
+        self.clamped: Mapping[str, str] = NOT_CLAMPED
+        """Explanations of the limits that are not as requested, by name."""
         self._refusals: dict[str, Refusal] = {}
         self._reserve: dict[str, Hold] = {}
         for name, amount in reserve.items() if reserve else ():
@@ -347,6 +352,7 @@ class TurnBudget:
                 "expired": self.is_expired(),
                 **counts,
                 "context_tokens_max": self.context_tokens,
+                **({"clamped": dict(self.clamped)} if self.clamped else {}),
             }
 
     def _update_deadlines(self) -> None:

@@ -304,7 +304,11 @@ class GovernedRun:
     def _open_grace_turn(self) -> Turn:
         """Open the reserve and return the grace turn, or raise StopIteration if no request fits into it."""
         self.envelope.open_reserve()
-        if self.envelope.hard.expired or self.spending.find_short_budgets(self.spending.likely_input_tokens):
+        if (
+            self._turn_budget.ceiling == 0
+            or self.envelope.hard.expired
+            or self.spending.find_short_budgets(self.spending.likely_input_tokens)
+        ):
             raise StopIteration
         self._is_grace = True
         self.tell(event.GraceStarted, self.ending.stop.value)
