@@ -77,3 +77,11 @@ def test_a_clamped_limit_is_in_the_first_event_and_in_the_explanation() -> None:
         assert "100,000" in result.events[0].to_dict()["limits"]["clamped"]["turns"]
         assert "clamped from 100,000" in result.explain()
     assert "clamped" not in Agent(model=ScriptedModel(say("done")), limits=Limits(turns=5)).run("Go.").explain()
+
+
+def test_a_refusal_of_a_long_prompt_tells_what_is_used_reserved_and_estimated() -> None:
+    model = ScriptedModel(say("done"))
+    result = Agent(model=model, limits=Limits(tokens=10_000)).run("12345 " * 2_000)
+    assert (result.stop, result.budgets["tokens"].used) == ("budget", 0)
+    for part in ("0 used", "2,000 reserved", "estimated 12,", "Limits(tokens=20000)"):
+        assert part in result.explain()

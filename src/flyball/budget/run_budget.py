@@ -235,9 +235,10 @@ class TurnBudget:
                     self.refuse(name, amounts[name])
             return None
 
-    def refuse(self, name: str, amount: int = 1) -> Refusal:
+    def refuse(self, name: str, amount: int = 1, input_tokens: int = 0) -> Refusal:
         """Record that a budget refused `amount`, or that an ancestor did: the message names the one that is short.
 
+        `input_tokens` is the estimated input of a request that was refused although units are left.
         `seconds` and `context_tokens` are also accepted, although they have no counter.
         """
         match name:
@@ -250,7 +251,10 @@ class TurnBudget:
             case _:
                 budget = self._require_budget(name)
                 budget = budget.find_short(amount) or budget
-                refusal = Refusal(name, budget.to_response_flag(), budget.warning)
+                warning = budget.warning
+                if input_tokens and not budget.exceeded:
+                    warning = _describe_shortage(budget, self.reserved(name), input_tokens)
+                refusal = Refusal(name, budget.to_response_flag(), warning)
                 earlier = self._refusals.get(name)
                 if budget.extensions and earlier is not None and not earlier.is_shared:
                     self._refusals[name] = refusal  # the old message names the ceiling before the extension
@@ -389,6 +393,16 @@ class Refusal:
     warning: str
     is_shared: bool = False
     """True if a budget that other runs share refused, not the run's own."""
+
+
+def _describe_shortage(budget: IterationBudget, reserved: int, input_tokens: int) -> str:
+    """Describe why a budget that is not used up refuses a request."""
+    show = budget.unit.show
+    kept = f", {show(reserved)} reserved for the report" if reserved else ""
+    return (
+        f"{budget.warning.removesuffix('.')}: {show(budget.used)} used{kept}, and "
+        f"the next request has an estimated {Unit.COUNT.show(input_tokens)} input tokens."
+    )
 
 
 _SNAPSHOT_NAMES = {"turns": "steps"}
