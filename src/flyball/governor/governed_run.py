@@ -114,7 +114,11 @@ class GovernedRun:
             with self.lock:
                 self._record(record, kind, fields)
         elif get_ident() == self._thread:
-            self._record(record, kind, fields)
+            if self._pending_events or self.result is not None:
+                self._record(record, kind, fields)
+            else:  # nearly always: the same without a call
+                recorder.at = self.now() - self._started
+                record(kind, *fields)
         else:
             with self.lock:
                 if self.result is None:

@@ -127,7 +127,9 @@ class Turn:
                 self._spending.settle(self._holds, used, price)
             else:
                 self._settle_unreported()
-            self._end_request()
+            self._holds.clear()  # `_end_request` without a call
+            self._is_input_held = self._is_output_held = False
+            self.requests += 1
         finally:
             lock.release()
 
