@@ -135,7 +135,7 @@ class Result:
         why = _REASONS[self.stop]
         if self.stop is Stop.HALTED and self.stopped_by:
             why = f"{why} by {self.stopped_by}"
-        if self.stop in (Stop.CONTENDED, Stop.BUDGET, Stop.DEADLINE, Stop.STALLED) and self.warning:
+        if self.stop in _REASONS_WITH_WARNING and self.warning:
             why = f"{why}: {self.warning.removesuffix('.')}"
         if self.error:
             why = f"{why} ({self.error.get('message')})"
@@ -144,7 +144,7 @@ class Result:
         ]
         seconds = Unit.SECONDS.show(round(self.seconds, 1))
         spent = f"{self._explain_turns()} used {', '.join(used)} in {seconds}." if used else ""
-        parts = (f"{why}.", spent, self._explain_unpriced(), self._explain_next_step())
+        parts = (f"{why}.", spent, self._explain_clamped(), self._explain_unpriced(), self._explain_next_step())
         return " ".join(part for part in parts if part)
 
     def _explain_turns(self) -> str:
@@ -173,6 +173,12 @@ class Result:
         reason = "" if error == self.error else f" ({error.get('message')})"
         return f"The end of this run is not stored{reason}."
 
+    def _explain_clamped(self) -> str:
+        """Return which limits were not as requested, as the first event tells."""
+        limits: Mapping[str, Any] = getattr(self.events[0], "limits", {}) if self.events else {}
+        clamped: Mapping[str, str] = limits.get("clamped", {})
+        return "".join(f"Limit {text}." for text in clamped.values())
+
     def _explain_unpriced(self) -> str:
         money = self.budgets.get("usd")
         if not self.unpriced or money is None or money.ceiling is None:
@@ -200,6 +206,8 @@ _REASONS = {
 }
 
 
+_REASONS_WITH_WARNING = frozenset({Stop.CONTENDED, Stop.BUDGET, Stop.DEADLINE, Stop.STALLED, Stop.HALTED})
+"""Stop reasons whose explanation has the warning: the limit that was reached, or the message of a rule."""
 _NEXT_STEPS = {
     Stop.CONTENDED: "Run it again when the other run has ended.",
     Stop.CANCELLED: "The work done so far is kept.",

@@ -325,7 +325,7 @@ class TestExplain:
         assert budgets.explain("conversation_turns").is_clamped
         assert not budgets.explain("retries").is_clamped
 
-    def test_a_clamped_setting_is_logged_once_when_it_is_used(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_clamped_setting_or_ceiling_is_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
         budgets = registry(max_turns=99)
         with caplog.at_level(logging.WARNING):
             budgets.explain("conversation_turns")
@@ -333,7 +333,8 @@ class TestExplain:
             for _ in range(3):
                 budgets.create("conversation_turns")
                 budgets.create("agent_iterations", ceiling=10_000)
-        assert caplog.messages == [str(budgets.explain("conversation_turns"))]
+        given = budgets.explain("agent_iterations", 10_000)
+        assert caplog.messages == [str(budgets.explain("conversation_turns")), str(given)]
 
     def test_a_clamped_setting_of_time_is_logged_once_too(self, caplog: pytest.LogCaptureFixture) -> None:
         assert registry(max_seconds=999_999).resolve("seconds").value == 86_400

@@ -134,6 +134,20 @@ STOPS: dict[str, tuple[int, str, list[str]]] = {
 }
 
 
+def test_a_limit_that_is_clamped_is_said(typed: Typed, place: Path) -> None:
+    done = typed("run", "Go.", script(place, 'text = "Done."'), "--turns=100000")
+    assert (done.returncode, "clamped from 100,000" in done.stderr) == (0, True)
+
+
+def test_the_message_of_a_rule_that_stops_a_run_is_shown(typed: Typed, place: Path) -> None:
+    rule = '[rule]\nid = "enough"\ntrigger = "on_turn_end"\n[action]\ntype = "stop"\nmessage = "Too many lookups."\n'
+    (place / "stop.toml").write_text(rule)
+    (place / "model.toml").write_text(RUNAWAY)
+    done = typed("run", "Go.", "--model=script:model.toml", "--tools=kit:tools", "--rules=stop.toml")
+    assert (done.returncode, "Too many lookups" in done.stderr) == (5, True)
+    assert "Too many lookups" in typed("why").stdout
+
+
 @pytest.mark.parametrize("stop", STOPS)
 def test_the_exit_code_tells_why_it_ended(stop: str, typed: Typed, place: Path) -> None:
     code, text, options = STOPS[stop]

@@ -2,6 +2,8 @@ import asyncio
 import gc
 import math
 import weakref
+from dataclasses import fields
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -279,3 +281,9 @@ def test_a_cancelled_task_is_a_cancelled_run() -> None:
     asyncio.run(main())
     assert runs[0].result().stop == "cancelled"
     assert math.isfinite(runs[0].result().seconds)
+
+
+def test_the_docs_list_every_option() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "govern.md").read_text()
+    table = page.partition("## Options")[2]
+    assert [field.name for field in fields(govern) if f"`{field.name}`" not in table] == []

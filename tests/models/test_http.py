@@ -142,12 +142,12 @@ class TestFailure:
             error = error_of(made(server, stream=stream))
         assert isinstance(error, Retryable)
 
-    def test_a_server_that_is_not_there_is_retryable(self, made: Made) -> None:
+    def test_a_server_that_is_not_there_is_not_asked_again(self, made: Made) -> None:
         with ModelServer() as server:
             model = made(server)
         error = error_of(model)
-        assert isinstance(error, Retryable)
-        assert (error.code, error.began) == ("model_unavailable", False)
+        assert not isinstance(error, Retryable)
+        assert error.began is False
 
     def test_a_server_that_hangs_up_before_it_said_anything_has_used_nothing(self, made: Made, stream: bool) -> None:
         with ModelServer(sent(say("So"), "reset")) as server:

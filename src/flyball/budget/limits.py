@@ -98,7 +98,10 @@ class Limits:
     ) -> dict[str, Resolution]:
         """Return the source of each ceiling, by field name."""
         registry = registry or IterationBudgetRegistry()
-        return {field: registry.explain(name, getattr(self, field)) for field, name in _registered_names(kind).items()}
+        names = _registered_names(kind)
+        return {
+            field: _allow_no_turn(field, registry.explain(name, getattr(self, field))) for field, name in names.items()
+        }
 
     def open(
         self,
@@ -120,7 +123,7 @@ class Limits:
         """Look up settings and defaults once, for many runs."""
         registry = registry or IterationBudgetRegistry()
         resolved = {
-            name: registry.resolve(budget_name, getattr(self, name))
+            name: self._resolve_limit(registry, name, budget_name)
             for name, budget_name in _registered_names(kind).items()
         }
         budgets = {name: resolved[name].template for name in COUNTED}
@@ -140,7 +143,14 @@ class Limits:
             max_extended_seconds=math.inf if max_seconds is None else float(max_seconds),
             default_reserve_s=self.reserve_of("seconds", seconds, Unit.SECONDS) if grace else 0.0,
             grace=grace,
+            clamped={name: str(limit) for name, limit in resolved.items() if limit.is_clamped and limit.is_requested},
         )
+
+    def _resolve_limit(self, registry: IterationBudgetRegistry, name: str, budget_name: str) -> Resolution:
+        value = getattr(self, name)
+        if name == "turns" and value == 0:
+            return _allow_no_turn(name, registry.explain(budget_name, value))
+        return registry.resolve(budget_name, value)
 
     def reserve_of(self, name: str, limit: int | float | None, unit: Unit) -> int | float:
         """Return the reserved part of one limit, in internal units.
@@ -193,6 +203,8 @@ class ResolvedLimits:
     reserve: Mapping[str, int]
     default_reserve_s: float
     grace: bool
+    clamped: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Explanations of the limits that are not as requested, by name."""
     thresholds: UseThresholds = field(init=False, repr=False)
     """Amounts above which a limit is nearly reached."""
 
@@ -252,7 +264,7 @@ class ResolvedLimits:
         budgets = BudgetSet(self.budgets, max_amounts)
         if level:
             budgets["depth"] = self._create_depth_budget(level, (max_amounts or {}).get("depth"), budgets["turns"])
-        return TurnBudget(
+        envelope = TurnBudget(
             budgets,
             create_deadline(now + self.seconds, clock),
             until=None if until_s == math.inf else Deadline(now + until_s, clock),
@@ -264,6 +276,8 @@ class ResolvedLimits:
             counts_tools=len(self.budgets) > len(COUNTED),
             thresholds=self.thresholds if max_amounts is None else None,
         )
+        envelope.clamped = self.clamped
+        return envelope
 
     def _create_depth_budget(self, level: int, max_depth: int | None, beside: IterationBudget) -> IterationBudget:
         # The run's own limit counts from its level; the inherited one counts from the top of the tree.
@@ -306,6 +320,12 @@ class WorstCase:
             f"These limits allow at most {turns} turns ({requests} requests with refunds, retries, reflections and the "
             f"report), {tokens} tokens, {cost}."
         )
+
+
+def _allow_no_turn(name: str, resolution: Resolution) -> Resolution:
+    """Return a limit of 0 turns as it is: such a run makes no claim at all. Settings are clamped to at least 1."""
+    is_zero = name == "turns" and resolution.requested == 0 and not resolution.is_from_setting
+    return replace(resolution, value=0) if is_zero else resolution
 
 
 @cache

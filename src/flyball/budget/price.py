@@ -116,6 +116,16 @@ class TokenPrice:
         own: dict[str, Any] = {**data, "tiers": tuple(Tier(**tier) for tier in data.get("tiers", ()))}
         return cls(**own)
 
+    def highest(self, *others: TokenPrice) -> TokenPrice:
+        """Return the highest price of each kind of token, over all tiers of this price and of others."""
+        rates = [row for price in (self, *others) for row in (price, *price.tiers)]
+        return TokenPrice(
+            input=max(row.input for row in rates),
+            output=max(row.output for row in rates),
+            cached=max(row.input if row.cached is None else row.cached for row in rates),
+            written=max(row.input if row.written is None else row.written for row in rates),
+        )
+
     def max_cost(self, input: int, output: int) -> int:
         """Return the highest cost of a request with up to these tokens."""
         rates = self._worst[bisect_left(self._starts, input)]

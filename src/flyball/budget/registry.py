@@ -27,6 +27,7 @@ class Unset(Enum):
 
 
 UNSET = Unset.UNSET
+_DEFAULT_SOURCE = "the default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class BudgetSpec:
     """Declaration of a budget.
 
     Amounts are in the unit that people write (dollars, not billionths). None means no limit. `setting` is the
-    configuration key that overrides the default.
+    configuration key that overrides the default, and `general_setting` the one that does if `setting` is not set.
     """
 
     name: str
@@ -43,6 +44,7 @@ class BudgetSpec:
     max: Amount | None = None
     setting: str | None = None
     unit: Unit = Unit.COUNT
+    general_setting: str | None = None
 
     def __post_init__(self) -> None:
         validation.check_text("budget name", self.name)
@@ -119,6 +121,8 @@ class Resolution:
     """Origin: `the ceiling given in code`, a setting's source, or `the default`."""
     bounds: CeilingBounds
     is_from_setting: bool = False
+    setting: str | None = None
+    """Key of the setting that counted. None if none did."""
 
     @property
     def ceiling(self) -> int | None:
@@ -129,6 +133,11 @@ class Resolution:
     def is_clamped(self) -> bool:
         """True if the bounds changed the requested ceiling."""
         return self.value != self.requested
+
+    @property
+    def is_requested(self) -> bool:
+        """True if a setting or the code asked for this ceiling. A default may be narrowed on purpose."""
+        return self.source != _DEFAULT_SOURCE
 
     @cached_property
     def template(self) -> IterationBudget:
@@ -159,8 +168,8 @@ class Resolution:
 
 BUILT_IN = (
     BudgetSpec("conversation_turns", 25, 1, 50, "max_turns"),
-    BudgetSpec("agent_iterations", 90, 1, 500, "max_iterations"),
-    BudgetSpec("child_iterations", 50, 1, 250, "delegation.max_iterations"),
+    BudgetSpec("agent_iterations", 90, 1, 500, "max_iterations", general_setting="max_turns"),
+    BudgetSpec("child_iterations", 50, 1, 250, "delegation.max_iterations", general_setting="max_turns"),
     BudgetSpec("chain_depth", 3, 1, 10, "max_chain_depth"),
     BudgetSpec("tool_calls", None, setting="max_tool_calls"),
     BudgetSpec("reflections", 4, 0, 20, "max_reflections"),
@@ -197,7 +206,7 @@ class IterationBudgetRegistry:
         """Bounds of the budgets used so far. They hold for that spec, because settings are read once."""
         self._defaults: dict[str, Resolution] = {}
         """Ceilings of the budgets used so far, from a setting or the default."""
-        self._logged: set[str] = set()
+        self._logged: set[tuple[str, Amount | None]] = set()
 
     def __iter__(self) -> Iterator[BudgetSpec]:
         return iter(tuple(self._specs.values()))
@@ -237,10 +246,10 @@ class IterationBudgetRegistry:
         return self.resolve(name, ceiling).create_budget(start, parent, beside)
 
     def resolve(self, name: str, ceiling: Amount | Unset | None = UNSET) -> Resolution:
-        """Explain the ceiling, and log once if a setting was clamped."""
+        """Explain the ceiling, and log each clamp of a setting or of a ceiling given in code once."""
         resolution = self.explain(name, ceiling)
-        if resolution.is_clamped and resolution.is_from_setting and name not in self._logged:
-            self._logged.add(name)
+        if resolution.is_clamped and resolution.is_requested and (name, resolution.requested) not in self._logged:
+            self._logged.add((name, resolution.requested))
             from logging import getLogger  # imported here, because settings are rarely clamped
 
             getLogger(__name__).warning("%s", resolution)
@@ -267,12 +276,21 @@ class IterationBudgetRegistry:
 
     def _explain_default(self, spec: BudgetSpec) -> Resolution:
         bounds = self._find_bounds(spec)
-        setting = self.settings.find(spec.setting) if spec.setting else None
+        keys = [key for key in (spec.setting, spec.general_setting) if key]
+        setting = next((found for key in keys if (found := self.settings.find(key)) is not None), None)
         if setting is not None:
             requested = _parse_ceiling(spec, setting, bounds)
-            return Resolution(spec, bounds.clamp(requested), requested, setting.source, bounds, is_from_setting=True)
+            return Resolution(
+                spec,
+                bounds.clamp(requested),
+                requested,
+                setting.source,
+                bounds,
+                is_from_setting=True,
+                setting=setting.key,
+            )
         default = spec.inner("default", spec.default)
-        return Resolution(spec, bounds.clamp(default), default, "the default", bounds)
+        return Resolution(spec, bounds.clamp(default), default, _DEFAULT_SOURCE, bounds)
 
     def _find_bounds(self, spec: BudgetSpec) -> CeilingBounds:
         known = self._bounds.get(spec.name)

@@ -20,6 +20,7 @@ from .warnings import BudgetWarnings, UseThresholds, find_nearly_over, find_thre
 
 _NO_LIMITS: Mapping[str, float] = MappingProxyType({})
 _NO_AMOUNTS: Mapping[str, int] = MappingProxyType({})
+NOT_CLAMPED: Mapping[str, str] = MappingProxyType({})
 
 
 class TurnBudget:
@@ -32,7 +33,7 @@ class TurnBudget:
     """
 
     __slots__ = (
-        "_deadline_at", "_postponements", "_refusals", "_reserve", "_reserved", "_until_at", "budgets",
+        "_deadline_at", "_postponements", "_refusals", "_reserve", "_reserved", "_until_at", "budgets", "clamped",
         "clock", "context_tokens", "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds",
         "tool_seconds", "warnings", "work_at",
     )  # fmt: skip
@@ -73,6 +74,8 @@ class TurnBudget:
         """Number of changes to the deadline or reserve; a new number invalidates values derived from them."""
         self.warnings = BudgetWarnings(find_thresholds(budgets) if thresholds is None else thresholds)
         """Warnings that the run is near a limit."""
+        self.clamped: Mapping[str, str] = NOT_CLAMPED
+        """Explanations of the limits that are not as requested, by name."""
         self._refusals: dict[str, Refusal] = {}
         self._reserve: Mapping[str, int] = reserve or _NO_AMOUNTS
         """Units to reserve for the report, by budget."""
@@ -239,9 +242,10 @@ class TurnBudget:
                     self.refuse(name, amounts[name])
             return None
 
-    def refuse(self, name: str, amount: int = 1) -> Refusal:
+    def refuse(self, name: str, amount: int = 1, input_tokens: int = 0) -> Refusal:
         """Record that a budget refused `amount`, or that an ancestor did: the message names the one that is short.
 
+        `input_tokens` is the estimated input of a request that was refused although units are left.
         `seconds` and `context_tokens` are also accepted, although they have no counter.
         """
         match name:
@@ -254,7 +258,10 @@ class TurnBudget:
             case _:
                 budget = self._require_budget(name)
                 budget = budget.find_short(amount) or budget
-                refusal = Refusal(name, budget.to_response_flag(), budget.warning)
+                warning = budget.warning
+                if input_tokens and not budget.exceeded:
+                    warning = _describe_shortage(budget, self.reserved(name), input_tokens)
+                refusal = Refusal(name, budget.to_response_flag(), warning)
                 earlier = self._refusals.get(name)
                 if budget.extensions and earlier is not None and not earlier.is_shared:
                     self._refusals[name] = refusal  # the old message names the ceiling before the extension
@@ -359,6 +366,7 @@ class TurnBudget:
                 "expired": self.is_expired(),
                 **counts,
                 "context_tokens_max": self.context_tokens,
+                **({"clamped": dict(self.clamped)} if self.clamped else {}),
             }
 
     def _update_deadlines(self) -> None:
@@ -395,6 +403,16 @@ class Refusal:
     warning: str
     is_shared: bool = False
     """True if a budget that other runs share refused, not the run's own."""
+
+
+def _describe_shortage(budget: IterationBudget, reserved: int, input_tokens: int) -> str:
+    """Describe why a budget that is not used up refuses a request."""
+    show = budget.unit.show
+    kept = f", {show(reserved)} reserved for the report" if reserved else ""
+    return (
+        f"{budget.warning.removesuffix('.')}: {show(budget.used)} used{kept}, and "
+        f"the next request has an estimated {Unit.COUNT.show(input_tokens)} input tokens."
+    )
 
 
 _SNAPSHOT_NAMES = {"turns": "steps"}

@@ -36,6 +36,7 @@ class Spending:
 
     __slots__ = (
         "_model",
+        "_reserve_price",
         "_tokens",
         "_used",
         "costs",
@@ -48,7 +49,13 @@ class Spending:
         "unpriced",
     )  # fmt: skip
 
-    def __init__(self, envelope: TurnBudget, price: Price | None = None, model: str = "unknown") -> None:
+    def __init__(
+        self,
+        envelope: TurnBudget,
+        price: Price | None = None,
+        model: str = "unknown",
+        reserve_price: Price | None = None,
+    ) -> None:
         self.envelope = envelope
         self._used = [0, 0, 0, 0, 0]  # in the order of the fields of Usage
         self.costs: dict[str, int] = {}
@@ -57,7 +64,7 @@ class Spending:
         """Models used without a known price, in order of first use."""
         self.estimated_requests = 0
         """Number of requests whose usage was not reported."""
-        self.set_model(model, price)
+        self.set_model(model, price, reserve_price)
         self.largest_input_tokens = 0
         """Largest input so far. In a growing conversation the next input is rarely smaller."""
         self.is_input_expected = False
@@ -66,12 +73,21 @@ class Spending:
         self.is_limited = self._tokens.ceiling is not None or envelope.budgets.find_ceiling("usd") is not None
         """True if tokens or money have a ceiling, so that requests need reservations."""
 
-    def set_model(self, model: str, price: Price | None) -> None:
-        """Count following requests for this model and price; None means unpriced."""
+    def set_model(self, model: str, price: Price | None, reserve_price: Price | None = None) -> None:
+        """Count following requests for this model and price; None means unpriced.
+
+        `reserve_price` is the highest price that a request can reach. None means `price`.
+        """
         self._model = model
         self.price = price
+        self._reserve_price = price if reserve_price is None else reserve_price
         if price is not None:
             self.costs.setdefault(model, 0)
+
+    @property
+    def reserve_price(self) -> Price | None:
+        """Highest price that a request can reach."""
+        return self._reserve_price
 
     @property
     def cost(self) -> int:
@@ -91,23 +107,23 @@ class Spending:
     def compute_max_output(self, input_tokens: int) -> int | None:
         """Return the longest affordable reply in tokens; None means no limit."""
         room = self._tokens.available - input_tokens
-        if self.price is not None and (money := self.envelope.budgets["usd"].available) != math.inf:
-            room = min(room, _affordable_output(self.price, input_tokens, int(money)))
+        if self._reserve_price is not None and (money := self.envelope.budgets["usd"].available) != math.inf:
+            room = min(room, compute_affordable_output(self._reserve_price, input_tokens, int(money)))
         return None if room == math.inf else max(0, int(room))
 
     def compute_max_input(self, output_tokens: int) -> float:
         """Return the longest affordable input in tokens; `math.inf` means no limit."""
         room = self._tokens.available - output_tokens
-        if self.price is not None and (money := self.envelope.budgets["usd"].available) != math.inf:
-            room = min(room, _affordable_input(self.price, output_tokens, int(money)))
+        if self._reserve_price is not None and (money := self.envelope.budgets["usd"].available) != math.inf:
+            room = min(room, _affordable_input(self._reserve_price, output_tokens, int(money)))
         return max(0, room)
 
     def find_short_budgets(self, input_tokens: int) -> tuple[str, ...]:
         """Return the budgets too low for this input and one output token."""
         short = () if self._tokens.available > input_tokens else ("tokens",)
         if (
-            self.price is not None
-            and compute_max_request_cost(self.price, input_tokens, 1) > self.envelope.budgets["usd"].available
+            self._reserve_price is not None
+            and compute_max_request_cost(self._reserve_price, input_tokens, 1) > self.envelope.budgets["usd"].available
         ):
             return (*short, "usd")
         return short
@@ -115,7 +131,11 @@ class Spending:
     def hold(self, input_tokens: int, output_tokens: int) -> Holds | None:
         """Reserve the worst case of a request, all or nothing; None if a budget refuses."""
         envelope, budgets, tokens = self.envelope, self.envelope.budgets, input_tokens + output_tokens
-        money = 0 if self.price is None else compute_max_request_cost(self.price, input_tokens, output_tokens)
+        money = (
+            0
+            if self._reserve_price is None
+            else compute_max_request_cost(self._reserve_price, input_tokens, output_tokens)
+        )
         with envelope.lock:
             wanted = {name: amount for name, amount in (("tokens", tokens), ("usd", money)) if amount}
             refused = [name for name, amount in wanted.items() if amount > budgets[name].available]
@@ -157,14 +177,14 @@ class Spending:
             holds = self.hold(input_tokens, output or 0) if output != 0 else None
         return None if holds is None else (holds, output)
 
-    def settle(self, holds: Holds, usage: Usage) -> Holds:
+    def settle(self, holds: Holds, usage: Usage, price: Price | None = None) -> Holds:
         """Settle reservations to the reported usage, and return the tokens and the money.
 
-        The usage may exceed the reservations: the request has already happened. Threads that settle requests of one
-        run at the same time hold the lock of its budgets.
+        The usage may exceed the reservations: the request has already happened. `price` is that of the request, if it
+        is not the usual one. Threads that settle requests of one run at the same time hold the lock of its budgets.
         """
-        input, output, used = usage.input, usage.output, self._used
-        tokens, money = input + output, 0 if self.price is None else self.price.cost(usage)
+        input, output, used, price = usage.input, usage.output, self._used, price or self.price
+        tokens, money = input + output, 0 if price is None else price.cost(usage)
         self._settle_amounts(holds, tokens, money)
         used[0] += input
         used[1] += output
@@ -182,7 +202,11 @@ class Spending:
         Counts the reservation or the given tokens, whichever is more: a limit must assume the worst.
         """
         with self.envelope.lock:
-            money = 0 if self.price is None else compute_max_request_cost(self.price, input_tokens, output_tokens)
+            money = (
+                0
+                if self._reserve_price is None
+                else compute_max_request_cost(self._reserve_price, input_tokens, output_tokens)
+            )
             tokens, money = max(input_tokens + output_tokens, holds[0]), max(money, holds[1])
             self._settle_amounts(holds, tokens, money)
             self.estimated_requests += 1
@@ -201,7 +225,8 @@ class Spending:
             self.envelope.budgets["usd"].settle(holds[1], money)
 
 
-def _affordable_output(price: Price, input_tokens: int, money: int) -> float:
+def compute_affordable_output(price: Price, input_tokens: int, money: int) -> float:
+    """Return the longest reply in tokens that this money can pay, in billionths of a dollar; `math.inf` if any."""
     if compute_max_request_cost(price, input_tokens, _MAX_TOKENS) <= money:
         return math.inf
     return (

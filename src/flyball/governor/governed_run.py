@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from threading import get_ident
 from typing import Any
@@ -21,6 +22,10 @@ from ..rules import RuleSet
 from .active_rules import ActiveRules
 from .ending import RunEnding
 from .govern_options import GovernOptions
+from .model_card import GovernedModel, find_model
+from .parallel_turns import LIMIT_STOPS, ParallelTurns
+from .reservation import Reservation, SharedSpending
+from .reserved_turn import ReservedTurn
 from .turn import Turn
 
 
@@ -30,11 +35,20 @@ class GovernedRun:
     def __init__(self, options: GovernOptions, ending: RunEnding) -> None:
         self._limits = options.limits.resolve(options.registry, grace=options.grace)
         self._has_grace = options.grace
-        self.envelope = _open_envelope(options, self._limits)
+        self.shared = options.within
+        """Budget in which the run's claims also count. None means no such budget."""
+        model = find_model(options)
+        self.envelope = _open_envelope(options, self._limits, model)
         """Budgets and deadlines of the run."""
-        self.spending = Spending(self.envelope, options.price, options.model)
+        self.spending = (
+            Spending(self.envelope, model.price, model.name, model.reserve_price)
+            if self.shared is None
+            else SharedSpending(self.envelope, self.shared, model)
+        )
         self.tokens = self.envelope.budgets["tokens"]
-        self.max_output_tokens = options.max_output_tokens
+        self.max_output_tokens = model.max_output_tokens
+        self.tier_prices = model.tier_prices
+        self.unsettled = options.unsettled
         self.active_rules: ActiveRules | None = None
         self.now = options.clock.now
         self.result: Result | None = None
@@ -55,7 +69,11 @@ class GovernedRun:
         """Turns that took place. Refunds do not lower it."""
         self._requests = 0
         self._is_grace = False
-        self._is_closing = False
+        self.is_closing = False
+        self._parallel: ParallelTurns | None = None
+        """Turns without the iterator. None until the first of them."""
+        if self.shared is not None:
+            self._parallel = ParallelTurns(self)
 
     def start(self, rules: RuleSet | None, metadata: Mapping[str, Any]) -> None:
         """Record the start, and consult the rules."""
@@ -68,32 +86,46 @@ class GovernedRun:
 
     def complete(self, text: str) -> None:
         """End the run with its answer, or set the report in the grace turn."""
-        self.ending.text = text
-        if not self._is_grace:
-            self.ending.stops.add(Stop.COMPLETED)
+        with self.lock:
+            self.ending.text = text
+            if not self._is_grace:
+                self.ending.stops.add(Stop.COMPLETED)
 
     def postpone(self, seconds: float, reason: str) -> None:
         """Move the deadline by `seconds`."""
         self.envelope.postpone(seconds, reason)
-        self.tell(event.Postponed, seconds, reason)
+        with self.lock:
+            self.tell(event.Postponed, seconds, reason)
 
     def halt(self, by: str, message: str, *, grace: bool) -> None:
         """End the run when the loop asks for its next turn."""
-        if not self._is_closing:
+        if not self.is_closing:
             self.ending.halt(by, message, grace=grace and self._has_grace)
 
     def tell(self, kind: Callable[[int, float, int, event.Header, *Fields], event.Event], *fields: *Fields) -> None:
         """Record an event, or keep one from another thread until the loop's thread records its next one.
 
-        Sinks run on the loop's thread only, one event at a time, in the order of the events.
+        Sinks run on the loop's thread only, one event at a time, in the order of the events. With parallel turns, each
+        thread records its own events, still one at a time.
         """
         recorder = self._recorder
         record = recorder.stream if kind in event.STREAMED else recorder.emit
-        if get_ident() != self._thread:
+        if self._parallel is not None:
+            with self.lock:
+                self._record(record, kind, fields)
+        elif get_ident() == self._thread:
+            if self._pending_events or self.result is not None:
+                self._record(record, kind, fields)
+            else:  # nearly always: the same without a call
+                recorder.at = self.now() - self._started
+                record(kind, *fields)
+        else:
             with self.lock:
                 if self.result is None:
                     self._pending_events.append(partial(record, kind, *fields))
-            return
+
+    def _record(self, record: Callable[..., None], kind: Callable[..., event.Event], fields: tuple[Any, ...]) -> None:
+        recorder = self._recorder
         while self._pending_events:
             recorder.at = self.now() - self._started
             self._pending_events.pop(0)()
@@ -112,13 +144,15 @@ class GovernedRun:
             self.tell(
                 event.BudgetRefused, refusal.budget, refusal.flag, describe_refusal_remedy(refusal, self.envelope)
             )
-            if get_ident() == self._thread:
+            if self._parallel is not None or get_ident() == self._thread:
                 self._consult_rules(Point.BUDGET_REFUSED, refusal.budget)
 
     def __iter__(self) -> GovernedRun:
         return self
 
     def __next__(self) -> Turn:
+        if self._parallel is not None:
+            return self._next_of_parallel()
         if self._turn is not None:
             self._close_turn(self._turn)
         ending = self.ending
@@ -133,9 +167,104 @@ class GovernedRun:
             return self._open_grace_turn()
         raise StopIteration
 
+    async def anext(self) -> Turn | None:
+        """Return the next turn without blocking the event loop. None ends the loop."""
+        if self._parallel is None:
+            return next(self, None)
+        self._end_last_turn()
+        self._turn = await self.abegin_turn(None) or await self.aenter_grace(None)
+        return self._turn
+
+    def _next_of_parallel(self) -> Turn:
+        self._end_last_turn()
+        self._turn = turn = self.begin_turn(None) or self.enter_grace(None)
+        if turn is None:
+            raise StopIteration
+        return turn
+
+    def _end_last_turn(self) -> None:
+        if self._turn is not None:
+            self.end_turn(self._turn)
+
+    def begin_turn(
+        self, conversation: Hashable, input_tokens: int | None = None, max_output_tokens: int | None = None
+    ) -> Turn | None:
+        """Begin a turn of a conversation; return None if it is refused."""
+        parallel = self._require_parallel()
+        need = parallel.prepare(input_tokens, max_output_tokens)
+        return None if need is None else parallel.start(conversation, parallel.reserver.reserve(need))
+
+    async def abegin_turn(
+        self, conversation: Hashable, input_tokens: int | None = None, max_output_tokens: int | None = None
+    ) -> Turn | None:
+        """Begin a turn in the same way as `begin_turn`, without blocking the event loop."""
+        parallel = self._require_parallel()
+        need = parallel.prepare(input_tokens, max_output_tokens)
+        return None if need is None else parallel.start(conversation, await parallel.reserver.areserve(need))
+
+    def enter_grace(
+        self, conversation: Hashable, input_tokens: int | None = None, max_output_tokens: int | None = None
+    ) -> Turn | None:
+        """Begin the grace turn of a conversation; return None if it has none."""
+        parallel = self._require_parallel()
+        need = parallel.prepare_grace(conversation, input_tokens, max_output_tokens)
+        return None if need is None else parallel.start_grace(conversation, parallel.reserver.reserve(need))
+
+    async def aenter_grace(
+        self, conversation: Hashable, input_tokens: int | None = None, max_output_tokens: int | None = None
+    ) -> Turn | None:
+        """Begin the grace turn in the same way as `enter_grace`, without blocking the event loop."""
+        parallel = self._require_parallel()
+        need = parallel.prepare_grace(conversation, input_tokens, max_output_tokens)
+        return None if need is None else parallel.start_grace(conversation, await parallel.reserver.areserve(need))
+
+    def end_turn(self, turn: Turn) -> None:
+        """End a turn that is in progress."""
+        with self.lock:
+            if turn is self._turn or (self._parallel is not None and turn in self._parallel.open):
+                self._close_turn(turn)
+
+    def is_over(self, allowed: frozenset[Stop] = frozenset()) -> bool:
+        """Check whether the run ends, for another reason than the allowed ones."""
+        return self.is_closing or bool(self.ending.stops - allowed)
+
+    def may_enter_grace(self) -> bool:
+        """Check whether conversations may report, because a limit was reached or the run is halted with a report."""
+        ending = self.ending
+        if not self._has_grace or not ending.stops or self.is_over(LIMIT_STOPS | {Stop.HALTED}):
+            return False
+        return Stop.HALTED not in ending.stops or ending.halts_with_grace
+
+    def start_reserved_turn(self, conversation: Hashable, reserved: Reservation) -> Turn | None:
+        """Start a turn whose units are reserved; return None if a rule stops the run first."""
+        if self._try_start_turn():
+            return ReservedTurn(self, self._number, conversation, self._require_parallel().reserver, reserved)
+        reserved.release()
+        if self.shared is not None:
+            self.shared.budgets["turns"].refund(reason="round_never_started")
+        return None
+
+    def start_reserved_grace(self, conversation: Hashable, reserved: Reservation) -> Turn:
+        """Start a grace turn whose units are reserved."""
+        self.tell(event.GraceStarted, self.ending.stop.value)
+        return ReservedTurn(self, self._number, conversation, self._require_parallel().reserver, reserved)
+
+    def _require_parallel(self) -> ParallelTurns:
+        with self.lock:
+            if self._parallel is None:
+                if self._number:
+                    raise UsageError("begin_turn() and the loop `for turn in run` cannot be used in the same run")
+                self._parallel = ParallelTurns(self)
+            return self._parallel
+
     def close(self, error: BaseException | None) -> None:
         """End the run and build its result. `error` is the exception that left the block, or None."""
-        if self._turn is not None:
+        if self._parallel is not None:
+            with self.lock:
+                self.is_closing = True  # no turn begins from here on
+            for turn in tuple(self._parallel.open):
+                self.end_turn(turn)
+        elif self._turn is not None:
             self._close_turn(self._turn)
         ending = self.ending
         if isinstance(error, Exception | SystemExit):
@@ -144,7 +273,7 @@ class GovernedRun:
             ending.cancel()
         if not ending.stops:
             ending.stops.add(Stop.HALTED)
-        self._is_closing = True
+        self.is_closing = True
         with self.lock:
             stop = ending.stop  # decided before rules and sinks run again
             by, failure = ending.origin_of(stop), ending.error_of(stop)
@@ -179,7 +308,11 @@ class GovernedRun:
     def _open_grace_turn(self) -> Turn:
         """Open the reserve and return the grace turn, or raise StopIteration if no request fits into it."""
         self.envelope.open_reserve()
-        if self.envelope.hard.expired or self.spending.find_short_budgets(self.spending.likely_input_tokens):
+        if (
+            self._turn_budget.ceiling == 0
+            or self.envelope.hard.expired
+            or self.spending.find_short_budgets(self.spending.likely_input_tokens)
+        ):
             raise StopIteration
         self._is_grace = True
         self.tell(event.GraceStarted, self.ending.stop.value)
@@ -195,7 +328,7 @@ class GovernedRun:
             self.tell(event.BudgetWarned, *warning)
         if self.active_rules is not None:
             self._consult_rules(Point.TURN_STARTED)
-        if not self.ending.stops:
+        if not self.ending.stops or (self._parallel is not None and not self.is_over(LIMIT_STOPS)):
             return True
         refunded = self._turn_budget.refund(reason="round_never_started")
         if refunded:
@@ -211,7 +344,11 @@ class GovernedRun:
             rules.consult(point, about)
 
     def _close_turn(self, turn: Turn) -> None:
-        self._turn = None
+        if turn is self._turn:
+            self._turn = None
+        if self._parallel is not None:
+            self._parallel.open.discard(turn)
+            self._recorder.turn = turn.number
         turn.close()
         if self.envelope.has_count_changes:
             for key, change in self.envelope.take_count_changes():
@@ -258,13 +395,20 @@ class GovernedRun:
         )
 
 
-def _open_envelope(options: GovernOptions, limits: ResolvedLimits) -> TurnBudget:
-    envelope = limits.open(options.clock)
+def _open_envelope(options: GovernOptions, limits: ResolvedLimits, model: GovernedModel) -> TurnBudget:
+    shared = options.within
+    if shared is None:
+        envelope = limits.open(options.clock)
+    else:
+        rooms = {name: shared.budgets[name].unspent - shared.reserved(name) for name in ("tokens", "usd")}
+        max_amounts = {name: max(0, int(room)) for name, room in rooms.items() if room != math.inf}
+        envelope = limits.open(options.clock, shared.remaining_s(), max_amounts)
     usd = envelope.budgets["usd"]
-    if usd.ceiling is not None and options.price is None and options.unpriced == Unpriced.REFUSE:
+    if usd.ceiling is not None and model.price is None and options.unpriced == Unpriced.REFUSE:
         envelope.close()
         raise UsageError(
-            f"the limit of {usd.unit.show(usd.ceiling)} cannot be enforced without a price: pass "
-            'price=TokenPrice(input=..., output=...) to govern, or unpriced="tokens_only" to ignore the limit'
+            f"the limit of {usd.unit.show(usd.ceiling)} cannot be enforced without a price: name the model "
+            '(model="openai:gpt-5.5"), pass price=TokenPrice(input=..., output=...) to govern, or '
+            'unpriced="tokens_only" to ignore the limit'
         )
     return envelope

@@ -8,7 +8,7 @@ from ..errors import UsageError
 from .govern_options import GovernOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     from ..budget.run_budget import TurnBudget
     from ..event import Event, Header
@@ -24,7 +24,9 @@ class govern(GovernOptions):  # noqa: N801  (reads as a verb: `with govern(limit
     Each iteration claims a turn. After a refusal there is one last turn with `turn.grace` true. `govern` keeps no
     history and needs no model. `async with` and `async for` work the same way.
 
-    `cancel()` and the claims of a turn are thread-safe. Call everything else from the thread of the loop.
+    `begin_turn` begins turns of several conversations at once, from any thread or task, instead of the loop.
+
+    `cancel()`, `begin_turn()`, `enter_grace()` and a turn are thread-safe. Call everything else from one thread.
     """
 
     def __post_init__(self) -> None:
@@ -33,6 +35,39 @@ class govern(GovernOptions):  # noqa: N801  (reads as a verb: `with govern(limit
 
         self._ending = RunEnding()
         self._run: GovernedRun | None = None
+
+    def begin_turn(
+        self, conversation: Hashable = None, *, input_tokens: int | None = None, max_output_tokens: int | None = None
+    ) -> Turn | None:
+        """Begin a turn of a conversation, from any thread; return None if it is refused.
+
+        Turns of all conversations draw on the same budgets. A turn reserves its tokens and money at once, and waits
+        while other turns hold what it needs. `max_output_tokens` is the longest reply; without it a turn holds all that
+        is left, so that others wait for it. `input_tokens` None means the largest input so far. Call `turn.end()`
+        afterwards.
+        """
+        return self._require_open().begin_turn(conversation, input_tokens, max_output_tokens)
+
+    async def abegin_turn(
+        self, conversation: Hashable = None, *, input_tokens: int | None = None, max_output_tokens: int | None = None
+    ) -> Turn | None:
+        """Begin a turn in the same way as `begin_turn`, without blocking the event loop."""
+        return await self._require_open().abegin_turn(conversation, input_tokens, max_output_tokens)
+
+    def enter_grace(
+        self, conversation: Hashable = None, *, input_tokens: int | None = None, max_output_tokens: int | None = None
+    ) -> Turn | None:
+        """Begin the grace turn of a conversation that had a turn before, once a limit was reached.
+
+        Each conversation has at most one. Returns None if it has none, or if the reserve is too small.
+        """
+        return self._require_open().enter_grace(conversation, input_tokens, max_output_tokens)
+
+    async def aenter_grace(
+        self, conversation: Hashable = None, *, input_tokens: int | None = None, max_output_tokens: int | None = None
+    ) -> Turn | None:
+        """Begin the grace turn in the same way as `enter_grace`, without blocking the event loop."""
+        return await self._require_open().aenter_grace(conversation, input_tokens, max_output_tokens)
 
     def complete(self, text: str = "") -> None:
         """End the run with its answer.
@@ -109,10 +144,10 @@ class govern(GovernOptions):  # noqa: N801  (reads as a verb: `with govern(limit
         return self
 
     async def __anext__(self) -> Turn:
-        try:
-            return next(self._require_open())
-        except StopIteration:
-            raise StopAsyncIteration from None
+        turn = await self._require_open().anext()
+        if turn is None:
+            raise StopAsyncIteration
+        return turn
 
     def _require_open(self) -> GovernedRun:
         if self._run is None:

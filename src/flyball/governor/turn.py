@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .._internal import validation
 from ..budget.deadline import Deadline, DeadlineToken
 from ..budget.spending import NO_HOLDS, Holds, add_holds
 from ..budget.usage import Usage
 from ..errors import UsageError
-from ..event import Refunded
+from ..event import Refunded, Retried
 from ..outcome import Outcome
+from .govern_options import Unsettled
 
 if TYPE_CHECKING:
     from .governed_run import GovernedRun  # cycle: its type only; a GovernedRun opens the turns
+
+P = ParamSpec("P")
+R = TypeVar("R")
+NO_USAGE = Usage()
 
 
 class Turn:
@@ -28,6 +33,9 @@ class Turn:
         "_closed", "_holds", "_is_input_held", "_is_output_held", "_output", "_refund_reason", "_run", "_spending",
         "denied", "envelope", "grace", "messages_to_add", "number", "requests", "took_place",
     )  # fmt: skip
+
+    conversation: Hashable = None
+    """Conversation that `begin_turn` got. None in a loop over the run."""
 
     def __init__(self, run: GovernedRun, number: int, *, grace: bool) -> None:
         self.number = number
@@ -101,23 +109,73 @@ class Turn:
                 self._output = self._hold_output()
             return self._output
 
-    def settle(self, usage: object) -> None:
+    def settle(self, usage: object, *, service_tier: str | None = None) -> None:
         """Record the usage of a request.
 
-        Accepts a `Usage`, or the usage reported by OpenAI or Anthropic as a mapping or an object. A turn may make
-        several requests, one after the other; each is reserved and settled separately.
+        Accepts a `Usage`, or the usage reported by OpenAI or Anthropic as a mapping or an object. None, or no tokens at
+        all, means that the server did not report it: `govern(unsettled=)` decides. A turn may make several requests,
+        one after the other; each is reserved and settled separately. `service_tier` is the tier that the reply names.
+        It counts if it has a price of its own.
         """
-        used, lock = Usage.of(usage), self.envelope.lock
+        used, lock = NO_USAGE if usage is None else Usage.of(usage), self.envelope.lock
         lock.acquire()  # here and below: `with` takes twice as long
         try:
             if self._closed:
                 raise self._ended_error("settle()")
-            self._spending.settle(add_holds(self._holds), used)
-            self._holds.clear()
+            if used.input or used.output:
+                price = None if service_tier is None else self._run.tier_prices.get(service_tier)
+                self._spending.settle(add_holds(self._holds), used, price)
+            else:
+                self._settle_unreported()
+            self._holds.clear()  # `_end_request` without a call
             self._is_input_held = self._is_output_held = False
             self.requests += 1
         finally:
             lock.release()
+
+    def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+        """Call a model client within the time of this turn, and record the usage of its reply.
+
+        `turn.call(client.chat.completions.create, model=..., messages=...)`. Returns None when the time is over; the
+        loop then gets its grace turn. Other errors of the client are raised. Temporary ones are retried as far as the
+        budget `retries` allows, instead of the client's own retries.
+        """
+        from .client_call import ClientCall  # imported here, because few loops need it
+
+        return ClientCall(self, function, args, kwargs).run()
+
+    async def acall(self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R | None:
+        """Call an async model client in the same way as `call`."""
+        from .client_call import ClientCall
+
+        return await ClientCall(self, function, args, kwargs).arun()
+
+    def claim_retry(self, attempt: int, pause_s: float, reason: str) -> bool:
+        """Claim another attempt of a request that failed; return False if no retry is left."""
+        if not self.envelope.claim(retries=1):
+            self._run.tell_refusals()
+            return False
+        self._run.tell(Retried, attempt, pause_s, reason)
+        return True
+
+    def charge_request(self) -> None:
+        """Count a request whose usage is unknown."""
+        with self.envelope.lock:
+            if not self._closed:
+                self._settle_unreported(may_refuse=False)
+                self._end_request()
+
+    def release_request(self) -> None:
+        """Count a request that was not billed."""
+        with self.envelope.lock:
+            if not self._closed:
+                self._release_holds()
+                self._end_request()
+
+    def _end_request(self) -> None:
+        self._holds.clear()
+        self._is_input_held = self._is_output_held = False
+        self.requests += 1
 
     def claim_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> bool:
         """Claim a tool call; return False if it is not allowed.
@@ -135,7 +193,7 @@ class Turn:
                 return False
             if self._run.now() >= envelope.work_at:
                 envelope.refuse("seconds")
-            elif envelope.claim_tool_call(name):
+            elif self._claim_call(name):
                 return True
         finally:
             envelope.lock.release()
@@ -165,21 +223,60 @@ class Turn:
         with self.envelope.lock:
             if self.grace or self._closed or self._refund_reason is not None:
                 return 0
-            refunded = self.envelope.budgets["turns"].refund(reason=reason)
+            refunded = self._refund_turn(reason)
             self._refund_reason = reason if refunded else None
         if refunded:
             self._run.tell(Refunded, "turns", refunded, reason)
         return refunded
 
+    def end(self) -> None:
+        """End this turn, which `begin_turn` or `enter_grace` returned. Any thread may call it, more than once."""
+        self._run.end_turn(self)
+
     def close(self) -> None:
-        """End the turn; unsettled reservations count as used in full."""
+        """End the turn; a request without a reported usage is settled as `govern(unsettled=)` says."""
         with self.envelope.lock:
             self._closed = True
-            self.took_place = bool(self.requests) or self._refund_reason != "round_never_started"
-            if self._holds or not (self.requests or self._refund_reason):
-                self._spending.settle_estimate(add_holds(self._holds))
-            self._holds.clear()
-            self.requests = self.requests or 1
+            if self._holds or not self.requests:
+                self._close_unsettled()
+
+    def _close_unsettled(self) -> None:
+        if not self.requests and self._refund_reason == "round_never_started":
+            self.took_place = False
+            self._release_holds()
+            return
+        self._settle_unreported()
+        self._holds.clear()
+        self.requests = self.requests or 1
+
+    def _settle_unreported(self, *, may_refuse: bool = True) -> None:
+        """Settle a request without a reported usage at its reservation, because a limit must assume the worst."""
+        spending, run = self._spending, self._run
+        if run.unsettled == Unsettled.IGNORE:
+            self._release_holds()
+            spending.estimated_requests += 1
+            return
+        input_tokens = 0 if self._is_input_held else spending.likely_input_tokens
+        if spending.is_limited and not self._is_output_held:
+            self._hold_output()
+        spending.settle_estimate(add_holds(self._holds), input_tokens)
+        if may_refuse and run.unsettled == Unsettled.REFUSE:
+            run.ending.fail(
+                UsageError(
+                    f"turn {self.number} has no usage, and unsettled='refuse' ends the run then: pass the usage of the "
+                    "reply to turn.settle(), or ask the server for it (stream_options={'include_usage': True})"
+                )
+            )
+
+    def _release_holds(self) -> None:
+        self._spending.release(add_holds(self._holds))
+        self._holds.clear()
+
+    def _claim_call(self, tool: str) -> bool:
+        return self.envelope.claim_tool_call(tool)
+
+    def _refund_turn(self, reason: str) -> int:
+        return self.envelope.budgets["turns"].refund(reason=reason)
 
     def _ended_error(self, operation: str) -> UsageError:
         return UsageError(f"turn {self.number} has ended: use {operation} before the next turn starts")

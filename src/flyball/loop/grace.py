@@ -77,6 +77,8 @@ def take_grace_turn(run: RunState, end: End) -> Flow[End]:
 
 def _ask_for_report(run: RunState, end: End) -> Flow[str | None]:
     """Return the model's report; None if it cannot be asked, or says nothing."""
+    if run.budget.budgets["turns"].ceiling == 0:  # the run may not ask a model at all
+        return None
     reply = yield from _send_grace_request(run, end)
     while isinstance(reply, ModelFailure) and reply.kind is FailureKind.INTERRUPTED:
         run.messages.remove_grace_request()

@@ -191,7 +191,7 @@ def _reserve_request(run: RunState, request: Request, tokens: int) -> Holds | En
     max_output = run.model.card.output_room(tokens)
     held = spending.hold_up_to(tokens, max_output)
     if held is None:
-        end = refuse_budget(run, next(iter(spending.find_short_budgets(tokens)), "tokens"))
+        end = refuse_budget(run, next(iter(spending.find_short_budgets(tokens)), "tokens"), tokens)
         held = spending.hold_up_to(tokens, max_output)  # a rule may have raised the limit when it heard of that
         if held is None:
             run.refund_turn("round_never_started")

@@ -27,9 +27,12 @@ def is_over(run: RunState) -> bool:
     return run.signals.is_cancelled or run.signals.time_up or run.budget.is_expired()
 
 
-def refuse_budget(run: RunState, name: str) -> End:
-    """Return the end of a run that a budget, or the deadline (`seconds`), refuses."""
-    return end_by_refusal(run, run.budget.refuse(name))
+def refuse_budget(run: RunState, name: str, input_tokens: int = 0) -> End:
+    """Return the end of a run that a budget, or the deadline (`seconds`), refuses.
+
+    `input_tokens` is the estimated input of the request that it refuses, if that decides.
+    """
+    return end_by_refusal(run, run.budget.refuse(name, input_tokens=input_tokens))
 
 
 def end_by_refusal(run: RunState, refusal: Refusal) -> End:

@@ -59,6 +59,23 @@ def price_of(provider: str | None, name: str, settings: Settings | None = None) 
     return None if model is None else _to_token_price(list(_iter_current_prices(model)))
 
 
+def tier_prices_of(provider: str | None, name: str) -> dict[str, TokenPrice]:
+    """Return the prices of a model's service tiers, such as `priority`. Empty means that it has one price."""
+    model = _find_model(provider, name)
+    now, prices = datetime.now(UTC), dict[str, TokenPrice]()
+    variants: Sequence[Any] = getattr(model, "price_variants", None) or ()
+    for variant in variants:
+        if model is None or set(variant.when) != {"service_tier"}:
+            continue
+        if variant.constraint is None or variant.constraint.active(now):
+            fields = cast("dict[str, Any]", vars(variant.prices))
+            changes = {field: value for field, value in fields.items() if value is not None}
+            price = _to_token_price([type(base)(**{**vars(base), **changes}) for base in _iter_current_prices(model)])
+            if price is not None:
+                prices[str(variant.when["service_tier"])] = price
+    return prices
+
+
 def context_tokens_of(provider: str | None, name: str) -> int | None:
     """Return the size of a model's context window in tokens.
 

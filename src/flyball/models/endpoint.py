@@ -87,6 +87,10 @@ class Endpoint:
         variable = self._key.variable
         return f" (the key comes from key= or {variable})" if variable else " (no key from the environment was sent)"
 
+    def describe_address(self) -> str:
+        """Return a hint about an address where no such server answers."""
+        return f"check that the server runs at {self.url} (the URL comes from url= or {self._spec.url_variable})"
+
     def secrets(self) -> tuple[str, ...]:
         """Return the key and the user's header values, which may be keys."""
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -21,10 +22,34 @@ _TOO_LONG = re.compile(
     r"|input token count|inputs?`? tokens \+",
     re.IGNORECASE,
 )
+_MAX_CAUSES = 20
 _MAX_MESSAGE_LENGTH = 500
 _MAX_KIND_LENGTH = 200
 _MAX_PARSED_LENGTH = 1_000_000
 """Maximum characters of an error that are parsed. The rest is cut off first."""
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Check whether no server answers at the address: the connection is refused, or the host has no address.
+
+    Retrying does not help then. The reason is among the causes of a client's error.
+    """
+    causes: list[BaseException | None] = [error]
+    for cause in causes:  # grows while it is read
+        if isinstance(cause, ConnectionRefusedError):
+            return True
+        if isinstance(cause, socket.gaierror):
+            return cause.errno != socket.EAI_AGAIN
+        if isinstance(cause, BaseExceptionGroup):
+            return all(map(is_unreachable, cast("BaseExceptionGroup[Any]", cause).exceptions))
+        if cause is not None and len(causes) < _MAX_CAUSES:
+            causes.append(cause.__cause__ or cause.__context__)
+    return False
+
+
+def is_retryable_status(status: int) -> bool:
+    """Check whether a request that got this HTTP status may succeed later."""
+    return status in _RETRYABLE_STATUSES or status >= 500
 
 
 def error_from_response(
@@ -36,8 +61,8 @@ def error_from_response(
     """
     kind, words = parse_error_body(body, secrets)
     message = f"{host} answered {status}: {words or 'no message'}"
-    if status in _RETRYABLE_STATUSES or status >= 500:
-        return Retryable(message, _parse_retry_after(headers))
+    if is_retryable_status(status):
+        return Retryable(message, parse_retry_after(headers))
     if status == _TOO_LARGE or (status == 400 and _is_too_long(kind, words)):
         return ContextTooLong(message)
     if 300 <= status < 400:
@@ -121,7 +146,7 @@ def _without_tags(text: str) -> str:
     return re.sub(r"<[^>]*>", " ", text[:end]) + text[end:]
 
 
-def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
+def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that the provider asks to wait.
 
     The header has seconds, milliseconds (`retry-after-ms`) or a date.

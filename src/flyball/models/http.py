@@ -19,7 +19,7 @@ from ..errors import ModelError, Retryable
 from ..request import Reply, Request
 from .client import get_shared_client
 from .endpoint import Endpoint, Provider
-from .failures import error_from_response, error_from_stream, redact_and_shorten
+from .failures import error_from_response, error_from_stream, is_unreachable, redact_and_shorten
 from .model import OnText
 from .options import HttpOptions, RequestOptions, Timeouts
 from .reply import Json, ReplyParser, malformed_reply
@@ -99,7 +99,10 @@ class HttpModel(ABC):
             with timer.scope:
                 await self._send(content, parser, timer)
         except httpx2.ConnectError as error:
-            raise Retryable(f"{self._host} cannot be reached: {_describe_error(error)}") from None
+            message = f"{self._host} cannot be reached: {_describe_error(error)}"
+            if is_unreachable(error):  # waiting does not help
+                raise ModelError(f"{message}; {self._endpoint.describe_address()}") from None
+            raise Retryable(message) from None
         except (httpx2.ConnectTimeout, httpx2.PoolTimeout):
             raise Retryable(f"{self._host} cannot be reached within {self._timeouts.connect} s") from None
         except httpx2.DecodingError as error:
@@ -138,6 +141,8 @@ class HttpModel(ABC):
     async def _error_from_response(self, response: httpx2.Response) -> ModelError:
         status, body = response.status_code, await _read_bounded(response, max_bytes=_MAX_ERROR_BYTES)
         hint = self._endpoint.describe_key_source() if status in (401, 403) else ""
+        if status == 404:
+            hint = f"; check the model's name {self.name!r}, and {self._endpoint.describe_address()}"
         return error_from_response(self._host, status, response.headers, body, hint, self.secrets())
 
     def _parse_body(self, body: bytes, parser: ReplyParser) -> None:

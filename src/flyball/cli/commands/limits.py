@@ -51,12 +51,10 @@ def find_setting_errors(registry: IterationBudgetRegistry) -> list[SettingError]
 
     resolutions = [_resolve(registry, spec) for spec in registry]
     errors = [error for error in resolutions if isinstance(error, SettingError)]
-    return (
-        errors
-        + _find_threshold_errors(registry.settings)
-        + find_price_errors(registry.settings)
-        + _find_mode_errors(registry)
-    )
+    errors += _find_threshold_errors(registry.settings)
+    errors += find_price_errors(registry.settings)
+    errors += _find_mode_errors(registry)
+    return list({str(error): error for error in errors}.values())  # several budgets may read one setting
 
 
 def _resolve(registry: IterationBudgetRegistry, spec: BudgetSpec) -> Resolution | SettingError:
@@ -185,5 +183,6 @@ def _print_table(rows: list[tuple[BudgetSpec, Resolution | SettingError]]) -> No
         else:
             clamped = f", clamped from {show(resolution.requested)}" if resolution.is_clamped else ""
             cells = (show(resolution.value), resolution.source + clamped, resolution.bounds.show(spec.unit))
-        table.add_row(spec.name, *cells, spec.setting or "")
+        counted = None if isinstance(resolution, SettingError) else resolution.setting
+        table.add_row(spec.name, *cells, counted or spec.setting or "")
     console.print(table)

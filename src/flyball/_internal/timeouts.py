@@ -1,0 +1,48 @@
+"""Calls that are abandoned when their time is over, on asyncio, trio and in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, wait
+from math import inf
+from threading import Thread
+from typing import TypeVar
+
+import anyio
+
+from .workers import copy_context_for_thread
+
+T = TypeVar("T")
+
+sleep = anyio.sleep
+
+
+class TimeIsOver(Exception):
+    """The time for a call is over."""
+
+
+def call_within(seconds: float, function: Callable[[], T]) -> T:
+    """Call a blocking function in a daemon thread, or raise TimeIsOver after `seconds`.
+
+    A thread cannot be interrupted: the call goes on, and its result is dropped.
+    """
+    future: Future[T] = Future()
+    context = copy_context_for_thread()
+
+    def work() -> None:
+        try:
+            future.set_result(context.run(function))
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=work, name="flyball-call", daemon=True).start()
+    if not wait([future], None if seconds == inf else seconds).done:
+        raise TimeIsOver
+    return future.result(0)
+
+
+async def await_within(seconds: float, function: Callable[[], Awaitable[T]]) -> T:
+    """Await the result of a function, or cancel it after `seconds` and raise TimeIsOver."""
+    with anyio.move_on_after(seconds):
+        return await function()
+    raise TimeIsOver

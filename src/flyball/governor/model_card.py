@@ -1,0 +1,46 @@
+"""Price and longest reply of the model of a governed loop, by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..budget.price import Price, TokenPrice
+
+if TYPE_CHECKING:
+    from .govern_options import GovernOptions
+
+
+@dataclass(frozen=True, slots=True)
+class GovernedModel:
+    """Name, prices and longest reply of a model."""
+
+    name: str
+    price: Price | None
+    """Usual price. None means unknown."""
+    reserve_price: Price | None = None
+    """Highest price that a request can reach."""
+    max_output_tokens: int | None = None
+    tier_prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
+    """Prices of service tiers by name."""
+
+
+def find_model(options: GovernOptions) -> GovernedModel:
+    """Return the model of these options. A name such as `openai:gpt-4o` is looked up, also for another base URL."""
+    provider, _, name = options.model.partition(":")
+    caps, price, tiers = [options.max_output_tokens], options.price, dict[str, TokenPrice]()
+    if name and not name.startswith("//"):
+        from ..models.catalog import price_of, tier_prices_of  # imported here, because the tables are large
+        from ..models.output_limits import max_output_tokens_of
+        from ..settings import Settings
+
+        caps.append(max_output_tokens_of(provider, name))
+        if price is None:
+            settings = Settings.load() if options.registry is None else options.registry.settings
+            price = price_of(provider, name, settings)
+            if price == price_of(provider, name):  # the tiers of the settings' own price are not known
+                tiers = tier_prices_of(provider, name)
+    reserve_price = price.highest(*tiers.values()) if isinstance(price, TokenPrice) else price
+    max_output_tokens = min((cap for cap in caps if cap is not None), default=None)
+    return GovernedModel(name or provider, price, reserve_price, max_output_tokens, tiers)

@@ -1,0 +1,208 @@
+"""Reservations of requests that share their budgets with others: parallel turns, or other runs.
+
+A request gets what it would get alone. While others hold a part of that, it waits until they settle. It is refused only
+when its own need and the units already used exceed a ceiling. It holds nothing while it waits, so that requests cannot
+block each other for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ..budget.price import compute_max_request_cost
+from ..budget.run_budget import Refusal, TurnBudget
+from ..budget.spending import Holds, Spending, compute_affordable_output
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from ..budget.budget import Hold
+    from .model_card import GovernedModel
+
+_MIN_PAUSE_S, _MAX_PAUSE_S = 0.001, 0.02
+"""Seconds between two looks at budgets whose units others hold."""
+SHARED_NAMES = {"tokens": "shared.tokens", "usd": "shared.usd"}
+"""Names of the holds of a request in a shared budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Units that a request asks for."""
+
+    input_tokens: int = 0
+    max_output_tokens: int | None = None
+    """Longest reply. None means as much as the budgets allow."""
+    turns: int = 0
+    is_grace: bool = False
+    shares: int = 1
+    """Number of reports that the reserve must suffice for, including this one."""
+
+
+@dataclass(slots=True)
+class Reservation:
+    """Units that a request holds, in the run's own budgets and in shared ones."""
+
+    max_output_tokens: int | None
+    is_grace: bool
+    holds: Holds = field(default_factory=dict[str, "Hold"])
+    """Holds by budget name. Those in shared budgets have the names of `SHARED_NAMES`."""
+    turns: list[Hold] = field(default_factory=list["Hold"])
+    """Held turns, until the turn starts."""
+
+    def start_turn(self) -> None:
+        """Count the turn as used."""
+        for hold in self.turns:
+            hold.settle(hold.amount)
+
+    def release(self) -> None:
+        """Release everything that is not settled."""
+        for hold in (*self.turns, *self.holds.values()):
+            hold.release()
+
+
+class SharedSpending(Spending):
+    """Tokens and money of a run whose requests also count in a shared budget."""
+
+    __slots__ = ("_shared",)
+
+    def __init__(self, envelope: TurnBudget, shared: TurnBudget, model: GovernedModel) -> None:
+        super().__init__(envelope, model.price, model.name, model.reserve_price)
+        self._shared = shared
+
+    def _settle_amounts(self, holds: Sequence[Holds], amounts: dict[str, int]) -> None:
+        super()._settle_amounts(holds, amounts)
+        for name, shared_name in SHARED_NAMES.items():
+            self._settle(shared_name, holds, amounts[name], self._shared.budgets[name])
+
+
+class Reserver:
+    """Reserves the requests of one run in its own budgets and in the shared one. Thread-safe."""
+
+    def __init__(
+        self, spending: Spending, shared: TurnBudget | None, now: Callable[[], float], is_over: Callable[[], bool]
+    ) -> None:
+        self._spending = spending
+        self._envelope = spending.envelope
+        self._shared = shared
+        self._envelopes = (self._envelope,) if shared is None else (self._envelope, shared)
+        self._now = now
+        self._is_over = is_over
+        """Function that tells whether the run has ended, so that waiting is useless."""
+
+    def reserve(self, need: Need) -> Reservation | Refusal | None:
+        """Reserve a request, and wait while others hold what it needs. None means that the run ended meanwhile."""
+        pause_s = _MIN_PAUSE_S
+        while (found := self.try_reserve(need)) is None and not self._is_over():
+            _check_may_block()
+            time.sleep(pause_s)
+            pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
+        return found
+
+    async def areserve(self, need: Need) -> Reservation | Refusal | None:
+        """Reserve a request in the same way as `reserve`, without blocking the event loop."""
+        from .._internal.timeouts import sleep
+
+        pause_s = _MIN_PAUSE_S
+        while (found := self.try_reserve(need)) is None and not self._is_over():
+            await sleep(pause_s)
+            pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
+        return found
+
+    def try_reserve(self, need: Need) -> Reservation | Refusal | None:
+        """Reserve a request in one step. None means that others hold what it needs."""
+        envelope = self._envelope
+        with envelope.lock, (self._shared or envelope).lock:
+            late = self._find_late(need)
+            if late is not None:
+                return late
+            if not need.is_grace:
+                return self._reserve(need)
+            envelope.open_reserve()
+            try:
+                return self._reserve(need)
+            finally:
+                envelope.restore_reserve()  # for the reports of other conversations
+
+    def _reserve(self, need: Need) -> Reservation | Refusal | None:
+        alone, name, envelope = self._find_room(need, count_held=False)
+        if alone < 1:
+            return self._refuse(envelope, name, need)
+        output, _, _ = self._find_room(need, count_held=True)
+        if output < (1 if need.is_grace else alone):
+            return None
+        if need.shares > 1:
+            room, _, _ = self._find_room(replace(need, max_output_tokens=None), count_held=True)
+            if room != math.inf:
+                output = min(output, max(1, (need.input_tokens + room) // need.shares - need.input_tokens))
+        return self._hold(need, output)
+
+    def _find_room(self, need: Need, *, count_held: bool) -> tuple[float, str, TurnBudget]:
+        """Return the longest possible reply, with the budget that bounds it."""
+        price = self._spending.reserve_price
+        longest = math.inf if need.max_output_tokens is None else need.max_output_tokens
+        found: tuple[float, str, TurnBudget] = (longest, "tokens", self._envelope)
+        for envelope in self._envelopes:
+            rooms: dict[str, float] = {}
+            if need.turns and _count_free(envelope, "turns", count_held) < need.turns:
+                rooms["turns"] = 0
+            rooms["tokens"] = _count_free(envelope, "tokens", count_held) - need.input_tokens
+            if price is not None and (money := _count_free(envelope, "usd", count_held)) != math.inf:
+                rooms["usd"] = compute_affordable_output(price, need.input_tokens, int(money))
+            for name, room in rooms.items():
+                if room < found[0]:
+                    found = (room, name, envelope)
+        return found
+
+    def _hold(self, need: Need, output: float) -> Reservation:
+        if output == math.inf:
+            reservation = Reservation(None, need.is_grace)
+        else:
+            tokens, price = int(output), self._spending.reserve_price
+            amounts = {"tokens": need.input_tokens + tokens}
+            if price is not None and (cost := compute_max_request_cost(price, need.input_tokens, tokens)):
+                amounts["usd"] = cost
+            reservation = Reservation(tokens, need.is_grace, self._envelope.try_hold(**amounts) or {})
+            if self._shared is not None:
+                for name, hold in (self._shared.try_hold(**amounts) or {}).items():
+                    reservation.holds[SHARED_NAMES[name]] = hold
+        if need.turns:
+            reservation.turns = [envelope.budgets["turns"].hold(need.turns) for envelope in self._envelopes]
+        return reservation
+
+    def _find_late(self, need: Need) -> Refusal | None:
+        envelope, shared = self._envelope, self._shared
+        if self._now() >= (envelope.hard_at if need.is_grace else envelope.work_at):
+            return envelope.refuse("seconds")
+        if shared is not None and shared.is_expired():
+            return self._refuse(shared, "seconds", need)
+        return None
+
+    def _refuse(self, envelope: TurnBudget, name: str, need: Need) -> Refusal:
+        refusal = envelope.refuse(name, need.input_tokens + 1 if name == "tokens" else 1)
+        return refusal if envelope is self._envelope else self._envelope.remember(replace(refusal, is_shared=True))
+
+
+def _count_free(envelope: TurnBudget, name: str, count_held: bool) -> float:
+    budget = envelope.budgets[name]
+    return budget.available if count_held else budget.unspent - envelope.reserved(name)
+
+
+def is_in_event_loop() -> bool:
+    """Check whether an event loop of asyncio or trio runs on this thread, which must not be blocked."""
+    if asyncio._get_running_loop() is not None:  # pyright: ignore[reportPrivateUsage]
+        return True
+    trio: Any = sys.modules.get("trio")
+    return trio is not None and bool(trio.lowlevel.in_trio_run())
+
+
+def _check_may_block() -> None:
+    if is_in_event_loop():
+        raise UsageError(
+            "other requests hold the units that this one needs, and waiting for them here would block the event loop: "
+            "use `await run.abegin_turn(...)` and `await run.aenter_grace(...)`, or `async for turn in run`"
+        )
