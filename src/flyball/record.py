@@ -66,9 +66,12 @@ _NO_COMPLETION: Mapping[str, Any] = {
 """Completion fields of a run that had nothing to prove."""
 
 
-def to_record(result: Result, *, with_events: bool = True) -> dict[str, Any]:
-    """Return the Data Machine record of a result with Flyball's own fields, in JSON types."""
-    record = to_jsonable({**_build_data_machine_record(result), **_build_own_record(result)})
+def to_record(result: Result, *, with_events: bool = True, first_message: int = 0) -> dict[str, Any]:
+    """Return the Data Machine record of a result with Flyball's own fields, in JSON types.
+
+    A store keeps the events, and the messages before `first_message`, elsewhere.
+    """
+    record = to_jsonable({**_build_data_machine_record(result, first_message), **_build_own_record(result)})
     mode = result.metadata.get("mode")
     # Those are converted already. The longest lists of a long run need not be converted twice.
     record["tool_execution_results"] = _describe_outcomes(result)
@@ -82,11 +85,11 @@ def _select_requests(result: Result) -> list[ModelRequested]:
     return [event for event in result.events if isinstance(event, ModelRequested)]
 
 
-def _build_data_machine_record(result: Result) -> dict[str, Any]:
+def _build_data_machine_record(result: Result, first_message: int) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "run_outcome": _describe_run_outcome(result),
-        "messages": messages_to_record(result.messages, result.sensitive),
+        "messages": messages_to_record(result.messages[first_message:], result.sensitive),
         "final_content": result.text,
         "turn_count": result.turns,
         "completed": result.completed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ._internal.text import pluralize
 from .budget.remedy import describe_remedy, describe_seconds_remedy
@@ -18,6 +18,10 @@ from .outcome import Outcome
 from .person import Question
 from .request import Call
 from .unit import Unit
+
+if TYPE_CHECKING:
+    from .budget.spending import Spending
+    from .recorder import Recorder
 
 
 class Stop(StrEnum):
@@ -36,6 +40,31 @@ class Stop(StrEnum):
     PAUSED = "paused"
     UNFINISHED = "unfinished"
     COMPLETED = "completed"
+
+
+class RunFacts(TypedDict):
+    """Fields of a result that every kind of run reads in the same way."""
+
+    usage: Usage
+    cost: Mapping[str, int]
+    unpriced: tuple[str, ...]
+    estimated_requests: int
+    events: Sequence[Event]
+    events_dropped: int
+    sink_errors: int
+
+
+def read_facts(spending: Spending, recorder: Recorder) -> RunFacts:
+    """Return what a run has spent, and its events."""
+    return {
+        "usage": spending.usage,
+        "cost": spending.costs,
+        "unpriced": spending.unpriced,
+        "estimated_requests": spending.estimated_requests,
+        "events": recorder.recorded_events,
+        "events_dropped": recorder.dropped,
+        "sink_errors": recorder.sink_errors,
+    }
 
 
 @dataclass(slots=True, kw_only=True)

@@ -26,8 +26,8 @@ def leave_behind(task: asyncio.Task[Any], scope: anyio.CancelScope | None) -> No
     handle = getattr(scope, "_cancel_handle", None)
     if handle is not None:
         handle.cancel()  # anyio cancels the task again in each cycle of the event loop, which would take all its time
-    asyncio.tasks._unregister_task(task)  # `asyncio.run` would wait for it # pyright: ignore
-    task._log_destroy_pending = False  # pyright: ignore
+    asyncio.tasks._unregister_task(task)  # `asyncio.run` would wait for it # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+    task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]
     task.add_done_callback(_read_outcome)
 
 

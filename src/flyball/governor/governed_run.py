@@ -17,7 +17,7 @@ from ..budget.spending import Spending
 from ..errors import UsageError
 from ..progress import Point
 from ..recorder import Fields, Recorder
-from ..result import Result, Stop
+from ..result import Result, Stop, read_facts
 from ..rules import RuleSet
 from .active_rules import ActiveRules
 from .ending import RunEnding
@@ -364,8 +364,7 @@ class GovernedRun:
         self.tell(event.TurnEnded)
 
     def _build_result(self, stop: Stop, by: str | None, failure: Mapping[str, Any] | None) -> Result:
-        envelope, spending, recorder = self.envelope, self.spending, self._recorder
-        header = recorder.header
+        envelope, header = self.envelope, self._recorder.header
         turns, budgets = self._turns, envelope.snapshots()
         self.tell(event.RunEnded, stop.value, by, envelope.flags, turns, self._requests, budgets)
         # The run's time does not include waiting for people. Extensions by rules are not waits.
@@ -379,19 +378,13 @@ class GovernedRun:
             warning=self.ending.warning,
             turns=turns,
             requests=self._requests,
-            usage=spending.usage,
-            cost=spending.costs,
-            unpriced=spending.unpriced,
-            estimated_requests=spending.estimated_requests,
             budgets=budgets,
-            events=recorder.recorded_events,
-            events_dropped=recorder.dropped,
-            sink_errors=recorder.sink_errors,
             error=failure,
             run_id=header.run_id,
             session_id=header.session_id,
             metadata=header.metadata or {},
             seconds=max(0.0, self.now() - self._started - waited_s),
+            **read_facts(self.spending, self._recorder),
         )
 
 

@@ -11,7 +11,7 @@ from .. import event
 from ..errors import describe_error
 from ..progress import Point
 from ..recorder import Recorder
-from ..result import Result, Stop
+from ..result import Result, Stop, read_facts
 from . import shared_budget
 from .approval import ask_for_extension
 from .completion import check_required_tools, describe_completion
@@ -150,7 +150,7 @@ def _build_result(run: RunState, end: End) -> Result:
         flags = budget.flags
         budgets = budget.final_snapshots()
         recorder.emit(event.RunEnded, end.stop, end.by, flags, run.turns, progress.requests, budgets)
-    plan, spending = run.plan, run.spending
+    plan = run.plan
     return Result(
         stop=end.stop,
         text=progress.text if end.text is None else end.text,
@@ -163,14 +163,7 @@ def _build_result(run: RunState, end: End) -> Result:
         messages=tuple(run.messages.history),
         tool_results=tuple(progress.results),
         last_calls=tuple(progress.calls),
-        usage=spending.usage,
-        cost=spending.costs,
-        unpriced=spending.unpriced,
-        estimated_requests=spending.estimated_requests,
         budgets=budgets,
-        events=recorder.recorded_events,
-        events_dropped=recorder.dropped,
-        sink_errors=recorder.sink_errors,
         finish=run.messages.finish,
         hung=max(0, run.hung),
         state=run.state,
@@ -185,4 +178,5 @@ def _build_result(run: RunState, end: End) -> Result:
         session_id=plan.session_id,
         metadata=plan.metadata,
         seconds=run.clock.at,
+        **read_facts(run.spending, recorder),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .._internal.json_reader import JsonReader
@@ -23,7 +22,7 @@ def to_stored_record(result: Result, transcript_count: int) -> dict[str, Any]:
     The store has the events of each run and the transcript of its session. In a long session, the earlier messages
     would be most of every record.
     """
-    record = to_record(replace(result, messages=result.messages[transcript_count:]), with_events=False)
+    record = to_record(result, with_events=False, first_message=transcript_count)
     if transcript_count:
         sensitive = {tool: sorted(names) for tool, names in result.sensitive.items()}
         record[_TRANSCRIPT] = {"messages": transcript_count, "sensitive": sensitive}

@@ -66,8 +66,11 @@ class Signature:
         if self._validate_fields is not None and type(arguments) is str:
             try:
                 return self._validate_fields(arguments)[0]
-            except Exception:
-                pass
+            except Exception:  # the model describes the mistake
+                return self._read_with_model(arguments)
+        return self._read_with_model(arguments)
+
+    def _read_with_model(self, arguments: str | bytes | Mapping[str, Any] | None) -> dict[str, Any]:
         try:
             text = arguments if isinstance(arguments, str) else _to_json_text(arguments)
             values = self._validate_json(text or "{}").__dict__
