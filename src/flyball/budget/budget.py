@@ -328,8 +328,7 @@ class IterationBudget:
     def unspent(self) -> int | float:
         """Units that are not used here and in every ancestor, whether held or not."""
         with self._lock:
-            ceilings = [(budget._ceiling, budget._used) for budget in self._with_ancestors()]
-        return max(0, min((ceiling - used for ceiling, used in ceilings if ceiling is not None), default=math.inf))
+            return max(0, min(budget._limit - budget._used for budget in self._with_ancestors()))
 
     def find_short(self, amount: int = 1) -> IterationBudget | None:
         """Return the budget that would refuse `amount`: this one or the nearest ancestor. None if it is available."""

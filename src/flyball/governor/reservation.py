@@ -11,13 +11,13 @@ import asyncio
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..budget.price import compute_max_request_cost
 from ..budget.run_budget import Refusal, TurnBudget
-from ..budget.spending import Holds, Spending, compute_affordable_output
+from ..budget.spending import NO_HOLDS, Holds, Spending, compute_affordable_output
 from ..errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.001, 0.02
 """Seconds between two looks at budgets whose units others hold."""
-SHARED_NAMES = {"tokens": "shared.tokens", "usd": "shared.usd"}
-"""Names of the holds of a request in a shared budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +45,11 @@ class Need:
 class Reservation:
     """Units that a request holds, in the run's own budgets and in shared ones."""
 
+    spending: Spending
     max_output_tokens: int | None
     is_grace: bool
-    holds: Holds = field(default_factory=dict[str, "Hold"])
-    """Holds by budget name. Those in shared budgets have the names of `SHARED_NAMES`."""
+    holds: Holds = NO_HOLDS
+    """Tokens and money, the same in the run's own budgets and in a shared one."""
     turns: list[Hold] = field(default_factory=list["Hold"])
     """Held turns, until the turn starts."""
 
@@ -61,8 +60,10 @@ class Reservation:
 
     def release(self) -> None:
         """Release everything that is not settled."""
-        for hold in (*self.turns, *self.holds.values()):
+        for hold in self.turns:
             hold.release()
+        self.spending.release(self.holds)
+        self.holds = NO_HOLDS
 
 
 class SharedSpending(Spending):
@@ -74,10 +75,19 @@ class SharedSpending(Spending):
         super().__init__(envelope, model.price, model.name, model.reserve_price)
         self._shared = shared
 
-    def _settle_amounts(self, holds: Sequence[Holds], amounts: dict[str, int]) -> None:
-        super()._settle_amounts(holds, amounts)
-        for name, shared_name in SHARED_NAMES.items():
-            self._settle(shared_name, holds, amounts[name], self._shared.budgets[name])
+    def release(self, holds: Holds) -> None:
+        """Release the reservations of a request in the run's own budgets and in the shared one."""
+        super().release(holds)
+        self._settle_shared(holds, NO_HOLDS)
+
+    def _settle_amounts(self, holds: Holds, tokens: int, money: int) -> None:
+        super()._settle_amounts(holds, tokens, money)
+        self._settle_shared(holds, (tokens, money))
+
+    def _settle_shared(self, holds: Holds, used: Holds) -> None:
+        for name, held, amount in zip(("tokens", "usd"), holds, used, strict=True):
+            if held or amount:
+                self._shared.budgets[name].settle(held, amount)
 
 
 class Reserver:
@@ -160,16 +170,16 @@ class Reserver:
 
     def _hold(self, need: Need, output: float) -> Reservation:
         if output == math.inf:
-            reservation = Reservation(None, need.is_grace)
+            reservation = Reservation(self._spending, None, need.is_grace)
         else:
             tokens, price = int(output), self._spending.reserve_price
-            amounts = {"tokens": need.input_tokens + tokens}
-            if price is not None and (cost := compute_max_request_cost(price, need.input_tokens, tokens)):
-                amounts["usd"] = cost
-            reservation = Reservation(tokens, need.is_grace, self._envelope.try_hold(**amounts) or {})
-            if self._shared is not None:
-                for name, hold in (self._shared.try_hold(**amounts) or {}).items():
-                    reservation.holds[SHARED_NAMES[name]] = hold
+            cost = 0 if price is None else compute_max_request_cost(price, need.input_tokens, tokens)
+            holds = need.input_tokens + tokens, cost
+            for envelope in self._envelopes:
+                for name, amount in zip(("tokens", "usd"), holds, strict=True):
+                    if amount:
+                        envelope.budgets[name].reserve(amount, amount)
+            reservation = Reservation(self._spending, tokens, need.is_grace, holds)
         if need.turns:
             reservation.turns = [envelope.budgets["turns"].hold(need.turns) for envelope in self._envelopes]
         return reservation
