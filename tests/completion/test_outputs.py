@@ -6,6 +6,7 @@ import pytest
 
 from flyball import Agent, Assertions, ConfigError, tool
 from flyball.completion.outputs import ArtifactOutput
+from flyball.completion.policy import build_nudge
 from flyball.progress import Done, Evidence
 from flyball.testing import ScriptedModel, call, say
 
@@ -96,7 +97,10 @@ def test_a_wrong_artifact_output_is_an_error_that_names_it(value: Any) -> None:
 
 def test_messages_may_name_packets_and_artifacts() -> None:
     asked = {"required_output_packet_types": ["page"], "required_artifact_outputs": ["design"]}
-    Assertions.of({**asked, "messages": {"page": "Write the page.", "design": "Emit the design."}})
+    assertions = Assertions.of({**asked, "messages": {"page": "Write the page.", "design": "Emit the design."}})
+    nudge = build_nudge(assertions.check(Evidence({})), "", assertions)
+    assert "Write the page." in nudge
+    assert "Emit the design." in nudge
 
 
 def test_a_run_is_nudged_until_its_artifact_exists() -> None:

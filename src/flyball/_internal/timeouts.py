@@ -24,7 +24,7 @@ class TimeIsOver(Exception):
 def call_within(seconds: float, function: Callable[[], T]) -> T:
     """Call a blocking function in a daemon thread, or raise TimeIsOver after `seconds`.
 
-    A thread cannot be interrupted: the call goes on, and its result is dropped.
+    A thread cannot be interrupted, so a late call runs to its end. Its result is dropped.
     """
     future: Future[T] = Future()
     context = copy_context_for_thread()

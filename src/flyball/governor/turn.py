@@ -137,8 +137,8 @@ class Turn:
         """Call a model client within the time of this turn, and record the usage of its reply.
 
         `turn.call(client.chat.completions.create, model=..., messages=...)`. Returns None when the time is over; the
-        loop then gets its grace turn. Other errors of the client are raised. Temporary ones are retried as far as the
-        budget `retries` allows, instead of the client's own retries.
+        loop then gets its grace turn. Other errors of the client are raised. Temporary ones are retried within the
+        budget `retries`, instead of the client's own retries.
         """
         from .client_call import ClientCall  # imported here, because few loops need it
 

@@ -43,7 +43,7 @@ def read_artifact(run: RunState, prepared: Prepared) -> Outcome:
 
 
 def read_whole(outcome: Outcome) -> str:
-    """Return the whole text of an outcome, of which the model may have seen an excerpt."""
+    """Return the whole text of an outcome. The model may have seen only an excerpt."""
     if isinstance(outcome, Failure):
         return outcome.error if outcome.whole_error is None else outcome.whole_error
     if not isinstance(outcome, Success) or outcome.artifact is None:

@@ -331,7 +331,7 @@ class RequireToolUse(_NamedRule):
     """Rule that lets the run complete only after a successful tool call."""
 
     require_tool_use: bool | Sequence[str]
-    """True for a call of any tool, or the tools of which one must have succeeded."""
+    """True for a successful call of any tool, or names of tools: a call of one of them must have succeeded."""
 
     def __post_init__(self) -> None:
         self.check_texts()
@@ -353,7 +353,7 @@ class RequireToolUse(_NamedRule):
 
     @property
     def tools(self) -> Sequence[str]:
-        """Tools of which one must have succeeded. Empty means any."""
+        """Names of the tools: a call of one of them must have succeeded. Empty means any tool."""
         return () if isinstance(self.require_tool_use, bool) else self.require_tool_use
 
     def waits_for(self, tool: str) -> None:

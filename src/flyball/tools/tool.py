@@ -196,7 +196,7 @@ class Tool:
         return cls(function)
 
     def with_excerpts(self, max_characters: int | None, excerpt: Excerpt | None) -> Tool:
-        """Return the tool with an agent's way to shorten results, as far as it has none of its own."""
+        """Return the tool with an agent's way to shorten results, unless it has its own."""
         other = copy.copy(self)
         if max_characters is not None and "max_result_characters" not in self.options:
             other.max_result_characters = max_characters
