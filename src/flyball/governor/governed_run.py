@@ -321,7 +321,8 @@ class GovernedRun:
 
     def _try_start_turn(self) -> bool:
         """Start the claimed turn, or refund it if a rule stops the run first."""
-        self._number = self._recorder.turn = self._number + 1
+        self._number += 1
+        self._recorder.start_turn(self._number)
         self.tell(event.TurnStarted)
         envelope = self.envelope
         for warning in envelope.warnings.take(envelope, self.now()):

@@ -77,7 +77,8 @@ def _start_turn(run: RunState) -> End | None:
         end = refuse_budget(run, "turns")
         if not budget.claim_step():  # a rule may have raised the limit when it heard of that
             return end
-    progress.turn = recorder.turn = progress.turn + 1
+    progress.turn += 1
+    recorder.start_turn(progress.turn)
     recorder.emit(TurnStarted)
     for warning in budget.warnings.take(budget, run.clock.at):
         recorder.emit(BudgetWarned, *warning)
