@@ -23,7 +23,10 @@ def call_hooks(run: RunState, point: Point, about: object = None) -> Veto | None
     hooks, veto = run.hooks, None
     for hook in hooks.all if point in hooks.rule_points else hooks.own:
         try:
-            for order in hook(point, run.progress, about) or ():
+            orders = hook(point, run.progress, about)
+            if not orders:
+                continue
+            for order in orders:
                 if type(order) is Veto:
                     veto = veto or order
                 else:

@@ -337,6 +337,11 @@ class AgentSpec:
     behaviour: Behaviour = field(default_factory=Behaviour)
     origin: object = field(default_factory=object)
     """Identity of the agent. All specs derived from one have the same origin."""
+    may_need_approval: bool = field(init=False)
+    """True if a person may be asked about calls."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "may_need_approval", bool(self.tools.need_approval or self.rules.need_approval))
 
     def with_limits(self, limits: ResolvedLimits) -> AgentSpec:
         """Return the spec with other limits. The start cache of its rules is dropped, because it depends on them."""

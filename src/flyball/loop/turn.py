@@ -48,7 +48,7 @@ def take_turn(run: RunState) -> Flow[ContinueReason | End]:
             calls, finish = run.add_reply(next_step), next_step.finish
             if not calls or (finish is not _CALLS and finish in _INCOMPLETE):
                 next_step = _finish_reply(run, next_step, calls)
-            elif run.spec.tools.need_approval or run.spec.rules.need_approval:
+            elif run.spec.may_need_approval:
                 next_step = yield from _make_approved_calls(run, calls)
             else:
                 next_step = _finish_calls(run, (yield from make_calls(run, calls)))
