@@ -117,7 +117,9 @@ class Success(BaseOutcome):
     """True if the result is the answer of the run."""
 
     @classmethod
-    def create(cls, call_id: str, tool: str, seconds: float, content: str, value: object, ends_run: bool) -> Success:
+    def create(
+        cls, call_id: str, tool: str, seconds: float, content: str, value: object, ends_run: bool = False
+    ) -> Success:
         """Create a success in a third of the time of the constructor."""
         success = object.__new__(cls)
         success.call_id, success.tool, success.seconds, success.content = call_id, tool, seconds, content

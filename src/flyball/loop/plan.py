@@ -339,9 +339,16 @@ class AgentSpec:
     """Identity of the agent. All specs derived from one have the same origin."""
     may_need_approval: bool = field(init=False)
     """True if a person may be asked about calls."""
+    may_pause: bool = field(init=False)
+    """True if a person may be asked anything, so that a run may wait for the answer."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "may_need_approval", bool(self.tools.need_approval or self.rules.need_approval))
+        rules, tools = self.rules, self.tools
+        rules_ask = rules.ruleset is not None and rules.ruleset.can_ask_person
+        may_need_approval = bool(tools.need_approval or rules.need_approval)
+        may_pause = rules_ask or may_need_approval or self.behaviour.asks_for_extension
+        object.__setattr__(self, "may_need_approval", may_need_approval)
+        object.__setattr__(self, "may_pause", bool(may_pause or rules.hooks or tools.sources))
 
     def with_limits(self, limits: ResolvedLimits) -> AgentSpec:
         """Return the spec with other limits. The start cache of its rules is dropped, because it depends on them."""
