@@ -47,7 +47,7 @@ def agent_of(**options: Any) -> Agent:
 def recorded() -> PauseJournal:
     journal = PauseJournal()
     for effect in EFFECTS:
-        journal.described += effect.describe()
+        journal.described.extend(effect.describe())
     return journal
 
 
