@@ -263,10 +263,15 @@ class RuleSpec:
     """Compiled rules. None means no rules, not even the core rules."""
     points: frozenset[Point] = frozenset()
     """Points at which some rule is checked."""
+    quiet_points: frozenset[Point] = field(init=False)
+    """The same for a turn before which no budget has changed in a way that rules must know."""
     need_approval: bool = False
     """True if some rule asks a person about calls."""
     start_cache: StartCache | None = None
     """Thresholds at the start of a run that inherits nothing. None until the first such run."""
+
+    def __post_init__(self) -> None:
+        self.quiet_points = self.points - {Point.TURN_STARTED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -427,6 +432,11 @@ class Plan:
     """True if claims also count in budgets that other runs share."""
     jitter_seed: int = 0
     """Seed for the random part of waits."""
+
+    @property
+    def inherits(self) -> bool:
+        """True if the run starts with less than the limits of its agent: with less time, or with capped amounts."""
+        return self.max_amounts is not None or self.max_seconds != math.inf or self.level > 0 or self.elapsed_s > 0
 
     @property
     def header(self) -> Header:

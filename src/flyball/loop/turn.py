@@ -32,11 +32,11 @@ def take_turn(run: RunState) -> Flow[ContinueReason | End]:
     end = _start_turn(run)
     if end is not None:
         return end
-    progress, hooks, signals = run.progress, run.hooks, run.signals
+    progress, hooks, signals, changes = run.progress, run.hooks, run.signals, run.budget.changes
     requests = progress.requests
     try:
         call_hooks(run, _STARTED)
-        if run.budget.has_count_changes:
+        if changes is not None and changes.counts:
             emit_count_changes(run)
         if hooks.questions:
             yield from ask_to_continue(run)
@@ -80,8 +80,11 @@ def _start_turn(run: RunState) -> End | None:
     progress.turn += 1
     recorder.start_turn(progress.turn)
     recorder.emit(TurnStarted)
-    for warning in budget.warnings.take(budget, run.clock.at):
-        recorder.emit(BudgetWarned, *warning)
+    rules, is_due = run.spec.rules, budget.take_changes(run.clock.at)
+    run.hooks.due_points = rules.points if is_due else rules.quiet_points
+    if is_due:
+        for warning in budget.warnings.take(budget, run.clock.at):
+            recorder.emit(BudgetWarned, *warning)
     return None
 
 
