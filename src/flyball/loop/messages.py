@@ -154,6 +154,11 @@ class MessageLog:
         """Remove the request for a report, which is made again."""
         self.history.pop()
 
+    def estimate_bytes(self, tokens: int) -> int:
+        """Return roughly the bytes of a request of so many tokens, which may have notices too."""
+        more = tokens - self.input_tokens
+        return self.request_bytes + estimate_bytes(more) if more > 0 else self.request_bytes
+
     def take_unsaved(self) -> list[Message]:
         """Return the messages that the transcript does not have, and count them as saved."""
         unsaved = self.history[self._stored_count :]
