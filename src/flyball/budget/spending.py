@@ -188,7 +188,7 @@ class Spending:
         self._settle_amounts(holds, input + output, money)
         used[0] += input
         used[1] += output
-        if usage.cached or usage.reasoning or usage.written:
+        if usage.cached or usage.reasoning or usage.written:  # most requests have none of them
             used[2] += usage.cached
             used[3] += usage.reasoning
             used[4] += usage.written
