@@ -276,7 +276,7 @@ class TurnBudget:
         return self.remember(refusal)
 
     def take_changes(self, now: float) -> bool:
-        """Return True if rules and warnings must look at the budgets at this clock time. They then set marks anew."""
+        """Return True if rules and warnings must look at the budgets at this clock time. They then set new marks."""
         changes = self.changes
         if changes is None:
             return True
