@@ -47,6 +47,12 @@ class GovernedRun:
         )
         self.tokens = self.envelope.budgets["tokens"]
         self.max_output_tokens = model.max_output_tokens
+        """Longest reply in tokens. None means no limit."""
+        self.report = self._limits.report
+        """Cap of a report."""
+        caps = (model.max_output_tokens, self.report.tokens)
+        self.max_report_tokens = min((cap for cap in caps if cap is not None), default=None)
+        """Longest report in tokens. None means no limit."""
         self.tier_prices = model.tier_prices
         self.unsettled = options.unsettled
         self.active_rules: ActiveRules | None = None

@@ -66,23 +66,24 @@ def take_grace_turn(run: RunState, end: End) -> Flow[End]:
     if not (end.stop in _STOPS_WITH_GRACE or end.grace) or not run.spec.behaviour.grace:
         return end
     run.budget.open_reserve()
+    deadline = min(run.budget.hard_at, run.clock.at + run.spec.limits.report.seconds)
     run.recorder.emit(event.GraceStarted, end.stop.value)
     text: str | None = None
     try:
-        text = yield from _ask_for_report(run, end)
+        text = yield from _ask_for_report(run, end, deadline)
     finally:
         run.recorder.emit(event.GraceEnded, text is not None)
     return replace(end, text=text or build_report(run.progress, run.turns, end.warning))
 
 
-def _ask_for_report(run: RunState, end: End) -> Flow[str | None]:
+def _ask_for_report(run: RunState, end: End, deadline: float) -> Flow[str | None]:
     """Return the model's report; None if it cannot be asked, or says nothing."""
     if run.budget.budgets["turns"].ceiling == 0:  # the run may not ask a model at all
         return None
-    reply = yield from _send_grace_request(run, end)
+    reply = yield from _send_grace_request(run, end, deadline)
     while isinstance(reply, ModelFailure) and reply.kind is FailureKind.INTERRUPTED:
         run.messages.remove_grace_request()
-        reply = yield from _send_grace_request(run, end)
+        reply = yield from _send_grace_request(run, end, deadline)
     if not isinstance(reply, Reply):
         return None
     calls = run.add_reply(reply)
@@ -90,9 +91,9 @@ def _ask_for_report(run: RunState, end: End) -> Flow[str | None]:
     return reply.text if reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER else None
 
 
-def _send_grace_request(run: RunState, end: End) -> Flow[Reply | ModelFailure | None]:
+def _send_grace_request(run: RunState, end: End, deadline: float) -> Flow[Reply | ModelFailure | None]:
     """Return the answer to the request for a report; None if it cannot be made."""
-    if _is_too_late(run):
+    if run.clock.at >= deadline:
         return None
     request = _build_request(run, _build_instruction(end))
     if request is None:
@@ -104,16 +105,12 @@ def _send_grace_request(run: RunState, end: End) -> Flow[Reply | ModelFailure | 
         return None
     if run.shared is not None:
         granted, _ = yield from shared_budget.claim_request(
-            run, run.shared, holds, lambda run: run.signals.is_cancelled or _is_too_late(run)
+            run, run.shared, holds, lambda run: run.signals.is_cancelled or run.clock.at >= deadline
         )
         if not granted:
             return None
     run.messages.add_grace_request(request.messages[-1])
-    return (yield from send_request(run, request, tokens, holds, run.budget.hard_at))
-
-
-def _is_too_late(run: RunState) -> bool:
-    return run.clock.at >= run.budget.hard_at
+    return (yield from send_request(run, request, tokens, holds, deadline))
 
 
 def _build_instruction(end: End) -> str:
@@ -155,6 +152,7 @@ def _build_request(run: RunState, instruction: str) -> Request | None:
     if affordable is not None and affordable < _MIN_REPORT_TOKENS:
         return None
     longest = spec.model.max_output_tokens if affordable is None else run.model.card.output_room(tokens)
-    max_output = min((limit for limit in (affordable, longest) if limit is not None), default=None)
+    caps = (affordable, longest, spec.limits.report.tokens)
+    max_output = min((limit for limit in caps if limit is not None), default=None)
     request = Request([*messages, last], spec.instructions, (), Purpose.GRACE, max_output)
     return prepare_request(run, request, notices)
