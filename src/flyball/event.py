@@ -395,6 +395,8 @@ class GraceEnded(Event):
 
     kind = "grace_ended"
     reported: bool
+    unsupported: tuple[str, ...] = ()
+    """Claims of the report that no outcome supports."""
 
 
 @dataclass(slots=True)

@@ -109,7 +109,9 @@ class Auditor(Recount):
 
     def _may_report(self, ask: Ask) -> None:
         need("no report once the run is called off or failed", not self.called_off, not self.failed)
-        need("one report", self.agent.grace, self.used["grace"] <= self.more, self.at < self.report_until == ask.deadline)
+        need(
+            "one report", self.agent.grace, self.used["grace"] <= self.more, self.at < self.report_until == ask.deadline
+        )
         need("a report within its cap", 0 < (ask.request.max_output_tokens or 0) <= 4_000)
         self.used["grace"], request = self.used["grace"] + 1, ask.request
         last, pairs = request.messages[-1], check_pairs(request.messages)
@@ -317,8 +319,6 @@ class Auditor(Recount):
         need("events without gap", event.seq == self.used["events"], bool(self.open) or event.kind == "run_started")
         self.used["events"] += 1
         self.used[event.kind] += 1
-        if event.kind == "grace_started":
-            self.report_until = min(self.hard_at, self.at + 30)
         kind, _, phase = event.kind.rpartition("_")
         match kind, phase:
             case ("tool" | "child", _):
@@ -352,6 +352,8 @@ class Auditor(Recount):
     def _begin(self, kind: str) -> None:
         assert {"run": [], "turn": ["run"], "grace": ["run"]}[kind] == self.open, f"{kind} began out of place"
         self.open.append(kind)
+        if kind == "grace":
+            self.report_until = min(self.hard_at, self.at + 30)
         if kind == "turn":
             self.used["turns"] += 1
             self.first_of_turn, self.has_reply, self.may_retry, self.reasons = True, False, False, []

@@ -24,9 +24,7 @@ def drive(limits: Limits, report_s: float = 0.0) -> tuple[Result, ScriptDriver]:
 
 def find_request(limits: Limits) -> Ask:
     _, script = drive(limits)
-    [ask] = [
-        effect for effect in script.effects if isinstance(effect, Ask) and effect.request.purpose is Purpose.GRACE
-    ]
+    [ask] = [effect for effect in script.effects if isinstance(effect, Ask) and effect.request.purpose is Purpose.GRACE]
     return ask
 
 

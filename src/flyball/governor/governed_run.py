@@ -363,7 +363,7 @@ class GovernedRun:
         self._turns += turn.took_place and not turn.grace
         self.tell_refusals()
         if turn.grace:
-            self.tell(event.GraceEnded, bool(self.ending.text))
+            self.tell(event.GraceEnded, bool(self.ending.text), ())
             return
         if self.active_rules is not None:
             self._consult_rules(Point.TURN_ENDED)
