@@ -144,7 +144,6 @@ class TestClaims:
 
     def test_the_report_itself_supports_nothing(self) -> None:
         model = ScriptedModel.looping(say("Hm."), grace=say("I wrote a long poem about steam. " * 5))
-        result = ScriptDriver(Agent(model=model, completion=lambda _: Continue("More."), limits=Limits(turns=2))).run(
-            ""
-        )
+        agent = Agent(model=model, completion=lambda _: Continue("More."), limits=Limits(turns=2))
+        result = ScriptDriver(agent).run("Go.")
         assert result.unsupported
