@@ -42,7 +42,8 @@ _NOT_DONE = re.compile(
     r"\b(?:not|never|no|none|nothing|neither|nor|without|unable|cannot|fail\w*|unsuccess\w*|incomplete|unfinished"
     r"|denied|refused|refusal|rejected|timed out|will|would|should|could|can|may|might|must|shall|needs?|going to"
     r"|plans?|planned|intend\w*|wants?|wanted|next|later|remain\w*|todo|to do|to be|if|once|when|before|until|unless"
-    r"|let|please|try|tries|tried|trying|attempt\w*|ask\w*|request\w*|goal|aim|supposed|instead|almost|nearly|partly"
+    r"|let|please|try|tries|tried|trying|attempt\w*|ask\w*|request\w*|goal|aim|supposed|instead|almost|nearly|partly|what|how"
+    r"|why|mistakes?|budget|limits?|maximum|iterations?"
     r"|partially|unclear|unknown)\b|n't\b",
     re.I,
 )
@@ -115,8 +116,9 @@ class RecordedWork:
         claims: list[Claim] = []
         for sentence in _SENTENCE_END.split(report[:_MAX_REPORT_CHARACTERS]):
             reason = self._find_flaw(sentence.translate(_STRAIGHT))
-            if reason is not None:
-                claims.append(Claim(to_one_line(_BULLET.sub("", sentence).strip(" *_"), 200), reason))
+            claim = Claim(to_one_line(_BULLET.sub("", sentence).strip(" *_"), 200), reason or "")
+            if reason is not None and claim not in claims:
+                claims.append(claim)
             if len(claims) == MAX_CLAIMS:
                 break
         return tuple(claims)

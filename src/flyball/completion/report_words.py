@@ -25,7 +25,7 @@ _GROUPS: Mapping[str, str] = {
     "change": "update change modify edit fix repair refactor rename move replace configure patch correct improve "
     "adjust set reset increase decrease reduce raise lower optimize enable disable open close turn switch rewrite "
     "implement apply add resolve",
-    "delete": "delete remove clean clear erase drop purge uninstall",
+    "delete": "delete cancel remove clean clear erase drop purge uninstall",
     "send": "send email mail post publish submit notify message reply upload push share forward deliver announce",
     "run": "run execute start launch restart build compile install deploy migrate train release commit merge rebuild",
     "pay": "pay book order buy purchase transfer refund reserve charge schedule",
@@ -42,12 +42,12 @@ _SAME_WORK = frozenset({"write", "change"})
 _NO_WORK = frozenset(
     _split("""
     ask want need plan try attempt fail stop reach receive exceed expect require limit interrupt deny refuse
-    block skip cancel exhaust request intend hope believe think decide consider understand learn note notice
+    block skip exhaust request intend hope believe think decide consider understand learn note notice
     report say state mention describe explain summarize conclude answer apologize propose suggest recommend
     assume encounter hit spend allow use call base relate leave remain mean happen end time cause fear aim guess
     see go be have know become come feel seem appear work miss lack wait stall repeat force instruct tell assign
     provide interest involve supposed dedicate fill design locate cover experience proceed live result
-    range lose face deserve
+    range lose face deserve follow terminate impact contain
     """)
 )
 """Verbs that claim no done work."""

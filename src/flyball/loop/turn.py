@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..budget.forecast import describe_forecast
 from ..event import BudgetWarned, TurnEnded, TurnStarted
 from ..outcome import Denied, Outcome, Reason
 from ..progress import Point
@@ -80,7 +81,7 @@ def _start_turn(run: RunState) -> End | None:
     progress.turn = recorder.turn = progress.turn + 1
     recorder.emit(TurnStarted)
     for warning in budget.warnings.take(budget, run.clock.at):
-        recorder.emit(BudgetWarned, *warning)
+        recorder.emit(BudgetWarned, *warning, *describe_forecast(progress.forecast if recorder.sinks else None))
     return None
 
 
