@@ -40,7 +40,9 @@ def test_curly_quotes_count_as_straight_ones() -> None:
 
 
 def test_only_the_first_claims_are_listed() -> None:
-    assert len(WORK["nothing"].find_unsupported("I deployed it.\n" * 50)) == MAX_CLAIMS
+    report = "\n".join(f"I deployed it to host {n}." for n in range(50))
+    assert len(WORK["nothing"].find_unsupported(report)) == MAX_CLAIMS
+    assert len(WORK["nothing"].find_unsupported("I deployed it.\n" * 50)) == 1
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,16 @@ if TYPE_CHECKING:
 
 MIN_TURNS = 3
 """Turns before a forecast. With fewer, one unusual turn would decide it."""
-_KEPT_TURNS = 24
+_KEPT_TURNS = 32
 """Newest turns that count. A run changes, and the slopes between all pairs are computed."""
 _MIN_TURNS_FOR_MEDIAN = 5
 """Turns from which one unusual turn cannot move the median of the slopes."""
+_FAR, _NEAR = 5, 0.5
+"""A turn is unusual if it is further from the median than so many spreads, and than this share of the median."""
+_CLEAR_RISE = 3
+"""Spreads that a trend must rise in all."""
 _MAX_TURNS_LEFT = 10**9
+_ROUNDING = 1e-9
 LIMITS = ("turns", "tool_calls", "tokens", "usd", "seconds")
 """Limits that end a run."""
 
@@ -158,32 +163,49 @@ def _list_samples(name: str, room: Room, pace: Pace, tokens_used: float) -> tupl
 def count_turns(room: float, samples: Sequence[float]) -> int:
     """Return how many turns like these fit into a room.
 
-    Robust: one unusual turn among several does not change the result much. A conversation that grows costs more with
-    each turn, so the samples may have a trend; it is the median slope of all pairs.
+    One unusual turn does not count. Several do, because there will be more of them. A conversation that grows costs
+    more with each turn, so the samples may have a trend.
 
     >>> count_turns(1_000, [100, 100, 5_000, 100, 100]), count_turns(1_000, [100, 200, 300, 400, 500])
     (10, 1)
     """
     slope = _find_slope(samples)
-    next_one = _median([sample - slope * n for n, sample in enumerate(samples)]) + slope * len(samples)
+    levels = [sample - slope * n for n, sample in enumerate(samples)] if slope else samples
+    usual = _drop_outlier(levels)
+    next_one = sum(usual) / len(usual) + slope * len(samples)
     if next_one <= 0:
         return _MAX_TURNS_LEFT
-    if slope <= 0:
-        return min(_MAX_TURNS_LEFT, int(room / next_one + 1e-9))
+    if not slope:
+        return min(_MAX_TURNS_LEFT, int(room / next_one + _ROUNDING))
     # n turns cost n * next_one + slope * n * (n - 1) / 2
     half = next_one / slope - 0.5
-    return min(_MAX_TURNS_LEFT, int(math.sqrt(half * half + 2 * room / slope) - half + 1e-9))
-
-
-def _median(values: Sequence[float]) -> float:
-    # The module statistics takes longer to import than the rest of a run.
-    ordered, half = sorted(values), len(values) // 2
-    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
+    return min(_MAX_TURNS_LEFT, int(math.sqrt(half * half + 2 * room / slope) - half + _ROUNDING))
 
 
 def _find_slope(samples: Sequence[float]) -> float:
-    """Return the median slope of all pairs (Theil-Sen), or the lowest of a few samples; 0 if it falls."""
+    """Return the median slope of all pairs (Theil-Sen), or the lowest of a few samples; 0 if there is no clear rise."""
     if min(samples) == max(samples):
         return 0.0
     slopes = [(b - a) / (m - n) for (n, a), (m, b) in combinations(enumerate(samples), 2)]
-    return max(0.0, _median(slopes) if len(samples) >= _MIN_TURNS_FOR_MEDIAN else min(slopes))
+    slope = _find_median(slopes) if len(samples) >= _MIN_TURNS_FOR_MEDIAN else min(slopes)
+    spread = _find_spread([sample - slope * n for n, sample in enumerate(samples)])
+    return slope if slope > 0 and slope * (len(samples) - 1) > _CLEAR_RISE * spread else 0.0
+
+
+def _drop_outlier(samples: Sequence[float]) -> Sequence[float]:
+    """Return the samples without the one that is far from all others, if there is exactly one."""
+    middle, spread = _find_median(samples), _find_spread(samples)
+    usual = [sample for sample in samples if abs(sample - middle) <= max(_FAR * spread, _NEAR * abs(middle))]
+    return usual if len(usual) == len(samples) - 1 else samples
+
+
+def _find_spread(samples: Sequence[float]) -> float:
+    """Return the median distance from the median."""
+    middle = _find_median(samples)
+    return _find_median([abs(sample - middle) for sample in samples])
+
+
+def _find_median(values: Sequence[float]) -> float:
+    # The module statistics takes longer to import than the rest of a run.
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2

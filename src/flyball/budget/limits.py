@@ -170,7 +170,7 @@ class Limits:
                 raise ConfigError(f"limits, reserve.{name}", requested, f"no reserve, because {name} has no limit")
             return 0
         if requested is UNSET:
-            return _default_reserve(name, limit)
+            return default_reserve(name, limit)
         amount = validation.parse_amount(f"limits, reserve.{name}", requested, unit)
         if amount >= limit:
             raise ConfigError(f"limits, reserve.{name}", requested, f"less than the run's limit of {unit.show(limit)}")
@@ -307,7 +307,7 @@ class ResolvedLimits:
 
     def _narrow_reserve(self, max_amounts: Mapping[str, int]) -> dict[str, int]:
         # An inherited cap below the limit gets the default share of that cap.
-        shares = {name: int(_default_reserve(name, amount)) for name, amount in max_amounts.items()}
+        shares = {name: int(default_reserve(name, amount)) for name, amount in max_amounts.items()}
         return {name: min(amount, shares.get(name, amount)) for name, amount in self.reserve.items()}
 
     def compute_reserve_s(self, max_seconds: float = math.inf) -> float:
@@ -377,7 +377,8 @@ def _parse_seconds(recorded: float | None) -> float:
     return math.inf if recorded is None else recorded
 
 
-def _default_reserve(name: str, limit: int | float) -> int | float:
+def default_reserve(name: str, limit: int | float) -> int | float:
+    """Return the part of a limit that is reserved for the report by default, in internal units."""
     match name:
         case "seconds":
             return min(20.0, limit * 0.15)
