@@ -130,7 +130,7 @@ class Recorder:
             self._rows.append(event)
             self._deliver(event)
         else:
-            self._rows += (kind, self.at, self.turn, *fields)
+            self._rows += (kind, self.at, self.turn) + fields  # noqa: RUF005  (with * it takes twice as long)
 
     def start_turn(self, turn: int) -> None:
         """Note the turn of the following events, and drop the oldest if there are too many."""

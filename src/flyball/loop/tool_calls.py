@@ -25,9 +25,11 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     """Make the calls of a turn: group after group, those of a group in parallel."""
     outcomes: list[Outcome] = []
     run.progress.outcomes = outcomes
-    shared, recall = run.shared, run.spec.tools.recall
-    group_n = run.messages.next_n if len(calls) > 1 else None
-    for group in run.admission.group_calls(calls):
+    shared, tools = run.shared, run.spec.tools
+    groups, group_n = (calls,), None
+    if len(calls) > 1:
+        groups, group_n = run.admission.group_calls(calls), run.messages.next_n
+    for group in groups:
         started: list[Prepared] = []
         others: dict[str, Outcome] = {}
         """Outcomes of the calls that no driver makes, by call id."""
@@ -39,18 +41,17 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
                 others[call.id] = ready
                 if run.evidence is not None:
                     run.evidence.withdraw(ready)
-            elif recall is not None and call.name == recall["name"]:
+            elif tools.recall is not None and call.name == tools.recall["name"]:
                 others[call.id] = read_artifact(run, ready)
             else:
                 started.append(ready)
-        if shared is not None and is_over(run):
-            _withdraw(run, shared, started, others)
+        if shared is not None:
+            _withdraw_if_over(run, shared, started, others)
         made: Sequence[Outcome] = ()
         if started:
             _record_start(run, started)
-            effect = Act(started, run.budget.work_at)
-            made = run.receive(effect, (yield effect))
-            if run.spec.tools.may_delegate:
+            made = run.receive((yield Act(started, run.budget.work_at)))
+            if tools.may_delegate:
                 children.settle_children(run, started, made)
         _record_group(run, group, zip(started, made, strict=True), others, group_n)
         if others:
@@ -79,8 +80,10 @@ def _claim_shared(run: RunState, shared: SharedBudget, prepared: Prepared) -> Fl
     return run.admission.claim(prepared) or prepared
 
 
-def _withdraw(run: RunState, shared: SharedBudget, started: list[Prepared], others: dict[str, Outcome]) -> None:
-    """Withdraw all claimed calls: the run was cancelled, or its time ended, while it waited for a grant."""
+def _withdraw_if_over(run: RunState, shared: SharedBudget, started: list[Prepared], others: dict[str, Outcome]) -> None:
+    """Withdraw all claimed calls if the run was cancelled, or its time ended, while it waited for a grant."""
+    if not is_over(run):
+        return
     for ready in started:
         for budget in run.admission.refund(ready, "call_never_made"):
             run.recorder.emit(Refunded, budget, 1, "call_never_made")
