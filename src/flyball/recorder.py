@@ -27,6 +27,8 @@ class Teller(Protocol):
         ...
 
 
+EventRow = tuple[Callable[..., Event], int, float, int, Sequence[Any]]
+"""Event that is not built: its class, number, time, turn and own fields."""
 _ROW_HEADER_LENGTH = 3
 """Entries before the own fields of an event that is not built yet: its class, time and turn. All rows share one flat
 list, because a tuple per event would be most of what the garbage collector traverses."""
@@ -51,6 +53,7 @@ class Recorder:
         "sink_errors",
         "sinks",
         "turn",
+        "unstored",
     )
 
     def __init__(self, header: Header, sinks: Iterable[Sink] = (), events_kept: int = 10_000) -> None:
@@ -68,6 +71,8 @@ class Recorder:
         self.sink_errors = 0
         self.ended = False
         """True once the end of the run is decided. Requests of sinks and hooks are then too late."""
+        self.unstored: list[EventRow] | None = None
+        """Events that the journal of the run has yet to store. None if there is no journal."""
         self._max_events = events_kept
         self._drop_after_seq = events_kept
         """Sequence number after which the oldest events are dropped."""
@@ -93,6 +98,9 @@ class Recorder:
         """Record an event and pass it to the sinks."""
         rows = self._rows
         self.seq = seq = self.seq + 1
+        unstored = self.unstored
+        if unstored is not None:
+            unstored.append((kind, seq - 1, self.at, self.turn, fields))
         if self.sinks:
             event = kind(seq - 1, self.at, self.turn, self.header, *fields)
             rows.append(event)
@@ -102,6 +110,14 @@ class Recorder:
             rows += fields
         if seq > self._drop_after_seq:
             self._drop_oldest()
+
+    def take_unstored(self) -> Sequence[EventRow]:
+        """Return the events since the last call, for the journal."""
+        rows = self.unstored
+        if not rows:
+            return ()
+        self.unstored = []
+        return rows
 
     def stream(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Pass an event to the sinks only. It is not kept or numbered, because a replayed run has none."""

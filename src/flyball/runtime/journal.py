@@ -16,7 +16,7 @@ from .. import __version__
 from .._internal.workers import get_call_soon
 from ..budget.deadline import Clock
 from ..errors import ResumeError, StaleFence, StoreError, describe_error
-from ..event import AskedPerson, Delta, Event, ToolReported
+from ..event import AskedPerson
 from ..loop.clock import LoopClock
 from ..loop.effects import Act, Answer, Append, Ask, Decide, Effect, Extend, Fingerprint, LeaseLost, Signal, StoreFailed
 from ..loop.ending import End
@@ -27,6 +27,7 @@ from ..outcome import Success
 from ..recorder import Recorder
 from ..result import Result, Stop
 from ..store import Entry, Holder, Query, RunFinish, Step
+from ..store.encoded_events import EventEncoder
 from ..tools.call import ToolCallRun
 from ..unit import Unit
 from .commit_queue import CallSoon, CommitJob, CommitQueue
@@ -39,7 +40,6 @@ from .stored_record import to_stored_record
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _LEASE_POLL_S = 0.25
-_TRANSIENT_EVENTS = (Delta, ToolReported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,7 @@ class RunJournal:
         self._limit_s = math.inf
         """Active seconds at which the run must have ended."""
         self._recorder: Recorder | None = None
+        self._event_encoder: EventEncoder | None = None
         self._closed = False
         self._transcript_count = 0
         """Number of messages of the run, from the first, that the transcript has. 0 for a child run."""
@@ -107,11 +108,12 @@ class RunJournal:
         return RunJournal(self.lease, self._clock, self._resumption, self)
 
     def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object], now: Callable[[], float]) -> None:
-        """Watch the events of a run, and signal failures of the store to it."""
+        """Store the events of a run, and signal failures of the store to it."""
         self._recorder = recorder
+        self._event_encoder = EventEncoder(recorder.header)
         self._send_signal = send_signal
         self._now = now
-        recorder.sinks = (*recorder.sinks, self._on_event)
+        recorder.unstored = []
 
     def may_write(self) -> bool:
         """Return False if another run holds the session, or may hold it."""
@@ -120,11 +122,6 @@ class RunJournal:
     def cancel(self) -> None:
         """Wait for the store for the closing seconds only, because the run is cancelled."""
         self._caller.cancel()
-
-    def _on_event(self, event: Event) -> None:
-        own = self._recorder is not None and event.header is self._recorder.header
-        if own and not isinstance(event, _TRANSIENT_EVENTS) and not self._closed:
-            self._pending.add_event(event)
 
     async def open(self, plan: Plan) -> Plan:
         """Acquire the session and return the plan with what the store knows.
@@ -305,7 +302,7 @@ class RunJournal:
 
     def _commit(self, effect: Effect[Any] | None = None, finish: RunFinish | None = None) -> bool | Awaitable[bool]:
         """Commit what is pending: at once if the store need not wait, otherwise in the writing thread of the store."""
-        step = self._pending.build(self.lease.guard, finish)
+        step = self._pending.build(self.lease.guard, finish, self._encode_events())
         if step is None:
             return True
         try:
@@ -315,6 +312,13 @@ class RunJournal:
             self._stop_writing(error)
             return False
         return self._wait_for_commit(step, effect.deadline if isinstance(effect, Ask | Act) else 0.0)
+
+    def _encode_events(self) -> Sequence[Mapping[str, Any]]:
+        """Return the events since the last commit."""
+        if self._recorder is None or self._event_encoder is None:
+            return ()
+        rows = self._recorder.take_unstored()
+        return self._event_encoder.encode(rows) if rows else ()
 
     async def _wait_for_commit(self, step: Step, deadline: float) -> bool:
         done = anyio.Event()
@@ -399,6 +403,8 @@ class RunJournal:
 
     def _close_failed(self, error: Exception) -> None:
         self._closed = True
+        if self._recorder is not None:
+            self._recorder.unstored = None
         self.failure = self.failure or dict(describe_error(error))
         if not isinstance(error, StoreError):
             log.error("the store raised an exception that is not a StoreError", exc_info=error)
