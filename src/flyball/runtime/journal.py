@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -84,7 +85,11 @@ class RunJournal:
         self._is_child = parent is not None
         self._pending = PendingStep(is_child=self._is_child, start_metadata=start_metadata)
         self._queue = CommitQueue.of(lease.store)
+        self._is_counted = False
+        """True while the queue counts the run."""
         self._commits_lock = Lock()
+        self._is_due = False
+        """True while a step is written with those of other runs."""
         self._commits_in_progress = 0
         """Number of steps in the queue. A step after them must not be written before them."""
         self._caller: StoreCaller = StoreCaller(lease.store) if parent is None else parent._caller.for_child()
@@ -129,6 +134,8 @@ class RunJournal:
         If another run holds the session, or the store fails, a new run does not start, and nothing is written.
         """
         self._limit_s = _compute_limit_s(plan)
+        self._queue.add_runs(1)
+        self._is_counted = True
         if self._is_child:
             return await self._call_store(lambda: self._read_resumed(plan)) if self._resumption else plan
         self.lease.on_lost = lambda: self._stop_writing(StaleFence(self.lease.session, "its lease was lost"))
@@ -305,13 +312,32 @@ class RunJournal:
         step = self._pending.build(self.lease.guard, finish, self._encode_events())
         if step is None:
             return True
+        deadline = effect.deadline if isinstance(effect, Ask | Act) else 0.0
+        if self._commits_in_progress:
+            return self._wait_for_commit(step, deadline)
+        due = self._queue.add_due(step)
+        if due is not None:
+            return self._wait_for_due(step, due, deadline)
         try:
-            if not self._commits_in_progress and self._queue.keep_now(step):
-                return True
+            return self._queue.keep_now(step) or self._wait_for_commit(step, deadline)
         except Exception as error:
             self._stop_writing(error)
             return False
-        return self._wait_for_commit(step, effect.deadline if isinstance(effect, Ask | Act) else 0.0)
+
+    async def _wait_for_due(self, step: Step, due: asyncio.Future[bool], deadline: float) -> bool:
+        """Wait for a step that the event loop writes with those of other runs."""
+        self._is_due = True
+        try:
+            return await due or await self._wait_for_commit(step, deadline)
+        except asyncio.CancelledError:  # its step is written all the same
+            if due.cancelled():
+                await self._wait_for_commit(step, deadline)
+            raise
+        except Exception as error:
+            self._stop_writing(error)
+            return False
+        finally:
+            self._is_due = False
 
     def _encode_events(self) -> Sequence[Mapping[str, Any]]:
         """Return the events since the last commit."""
@@ -357,7 +383,7 @@ class RunJournal:
         """Write the outcome of one call of a batch at once."""
         if not self._closed and tool_call.outcome is not None:
             self._pending.add_outcome(self._effect_number, tool_call.call.id, tool_call.outcome)
-            step = self._pending.build_outcomes(self.lease.guard)
+            step = None if self._is_due else self._pending.build_outcomes(self.lease.guard)
             if step is not None:
                 self._submit(step)
 
@@ -379,6 +405,9 @@ class RunJournal:
     async def close(self) -> None:
         """Release the session if `finish` did not."""
         self._closed = True
+        if self._is_counted:
+            self._queue.add_runs(-1)
+            self._is_counted = False
         if self._is_child:
             return
         if self._caller.has_abandoned:  # another call would hang too, so the run does not wait for it
