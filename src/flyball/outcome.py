@@ -80,12 +80,13 @@ class BaseOutcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome in JSON types."""
-        row: dict[str, Any] = {}
+        row: dict[str, Any] = {"status": self.status.value, "ok": self.ok, "text": to_jsonable(self.text)}
         for name in _list_names(type(self)):
             value = getattr(self, name)
             row[name] = value if value is None else to_jsonable(value)
-        children = {"children": [child.run_id for child in self.children]} if self.children else {}
-        return {"status": self.status.value, "ok": self.ok, "text": to_jsonable(self.text), **row, **children}
+        if self.children:
+            row["children"] = [child.run_id for child in self.children]
+        return row
 
     @property
     def text(self) -> str:

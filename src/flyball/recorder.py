@@ -27,6 +27,8 @@ class Teller(Protocol):
         ...
 
 
+EventRow = tuple[Callable[..., Event], int, float, int, Sequence[Any]]
+"""Event that is not built: its class, number, time, turn and own fields."""
 _ROW_HEADER_LENGTH = 3
 """Entries before the own fields of an event that is not built yet: its class, time and turn. All rows share one flat
 list, because a tuple per event would be most of what the garbage collector traverses."""
@@ -53,6 +55,7 @@ class Recorder:
         "sink_errors",
         "sinks",
         "turn",
+        "unstored",
     )
 
     def __init__(self, header: Header, sinks: Iterable[Sink] = (), events_kept: int = 10_000) -> None:
@@ -69,6 +72,8 @@ class Recorder:
         self.sink_errors = 0
         self.ended = False
         """True once the end of the run is decided. Requests of sinks and hooks are then too late."""
+        self.unstored: list[EventRow] | None = None
+        """Events that the journal of the run has yet to store. None if there is no journal."""
         self._max_events = events_kept
         self._rows_until_drop = events_kept
         """Length of `_rows` up to which there cannot be too many events: each has at least one entry."""
@@ -99,6 +104,11 @@ class Recorder:
         return self._kept_count
 
     @property
+    def is_watched(self) -> bool:
+        """True if events are delivered or stored while the run is in progress."""
+        return bool(self.sinks) or self.unstored is not None
+
+    @property
     def events(self) -> list[Event]:
         """Return a list of the events that are kept."""
         return list(self.recorded_events)
@@ -109,6 +119,15 @@ class Recorder:
         self.drop_oldest()
         return RecordedEvents(self._rows, self.header, self.dropped)
 
+    def read_since(self, seq: int) -> list[Event]:
+        """Return the kept events from a number on. Call it on the thread of the run."""
+        rows, first = self._rows, max(seq, self.dropped)
+        index, left = len(rows), self.seq - first
+        while left > 0:  # from the end, because few events are new
+            index -= 1
+            left -= isinstance(rows[index], Event | type)
+        return RecordedEvents(rows[index:], self.header, first)[:]
+
     @property
     def loop_event_count(self) -> int:
         """Return the number of events that came from the loop."""
@@ -116,6 +135,8 @@ class Recorder:
 
     def emit(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Record an event and pass it to the sinks."""
+        if self.unstored is not None:
+            self.unstored.append((kind, self.seq, self.at, self.turn, fields))
         if self.sinks:
             event = kind(self.seq, self.at, self.turn, self.header, *fields)
             self._rows.append(event)
@@ -127,6 +148,14 @@ class Recorder:
         """Note the turn of the following events, and drop the oldest if there are too many."""
         self.turn = turn
         self.drop_oldest()
+
+    def take_unstored(self) -> Sequence[EventRow]:
+        """Return the events since the last call, for the journal."""
+        rows = self.unstored
+        if not rows:
+            return ()
+        self.unstored = []
+        return rows
 
     def stream(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Pass an event to the sinks only. It is not kept or numbered, because a replayed run has none."""

@@ -25,9 +25,10 @@ from flyball.cli.report import escape_markdown as as_markdown
 from flyball.cli.run_config import RunConfig
 from flyball.cli.saved_config import config_to_dict
 from flyball.cli.transcript import render_conversation
+from flyball.completion.report_check import RecordedWork
 from flyball.errors import quote_value, suggest_names
 from flyball.history.record import RunRecord
-from flyball.message import Message
+from flyball.message import Message, MessageType, Role
 from flyball.models import local_prompt
 from flyball.models.endpoint import redact_url
 from flyball.models.failures import error_from_response, error_from_stream
@@ -167,6 +168,15 @@ def short_key(size: int) -> str:
 
 
 MARKUP = repeated("<p>A <b>warm</b> &amp; new\n")
+
+
+def find_claims(text: str) -> object:
+    payload = {"call_id": "c", "name": text, "arguments": text}
+    call = Message("r", 1, 0.0, MessageType.TOOL_CALL, Role.ASSISTANT, "", payload)
+    result = Message("r", 2, 0.0, MessageType.TOOL_RESULT, Role.TOOL, text, payload)
+    return RecordedWork([call, result]).find_unsupported(text)
+
+
 CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("models/failures.py", "an error page of <", error_page, repeated("<"), PROSE),
     ("models/failures.py", "an error page of tags", error_page, repeated("<a>"), PROSE),
@@ -220,11 +230,16 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("_internal/toml.py", "a text of many dots", place, repeated("a.", '"', 'a = "'), repeated("a", '"', 'a = "')),
     ("_internal/toml.py", "a text of escapes", place, repeated('\\"', "", 'a = "'), repeated("a", "", 'a = "')),
     ("_internal/toml.py", "a file of brackets", place, repeated("[1],", "1]", "a = ["), repeated("1,", "1]", "a = [")),
+    *(
+        ("completion/report_check.py", f"a report of {unit!r}", find_claims, repeated(unit), PROSE)
+        for unit in ("I ", "was ", "a-", '"', "the ", "ly ", "I have nearly ", "1,", "all the tasks ", "# ")
+    ),
     ("serve/request.py", "a long key", parse_request, long_key, short_key),
     ("chain/hop_context.py", "a long root", ROOT.fullmatch, repeated("."), LETTERS),
 ]  # fmt: skip
 
 BOUNDED = {
+    "completion/report_words.py": "texts that report_check.py has cut",
     "chain/foreign.py": "HTTP servers bound a header, and each is read by an expression without repetition of its own",
     "cli/commands/prune.py": "an age that the user types",
     "doctor/installation.py": "the requirements of this package itself",
