@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from threading import RLock
 from types import MappingProxyType
@@ -60,7 +60,7 @@ class RunChanges:
     def __init__(self) -> None:
         self.is_due = True
         """True if a count has reached its mark, or has changed in any way but by a claim, or a limit has moved."""
-        self.counts: list[CountChange] = []
+        self.counts: Sequence[CountChange] = ()
         """Counts that were set and have no event yet."""
 
 
@@ -282,8 +282,7 @@ class IterationBudget:
             for budget in islice(self._with_ancestors(), 1, None):
                 budget._used = max(0, budget._used + own)
             if difference and self.changes is not None:
-                self.changes.counts.append(CountChange(self, difference, count))
-                del self.changes.counts[:-_MAX_CHANGES]
+                self.changes.counts = [*self.changes.counts, CountChange(self, difference, count)][-_MAX_CHANGES:]
             for budget in self._with_ancestors():
                 budget._report_change()
             return difference

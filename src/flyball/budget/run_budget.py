@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -301,9 +301,9 @@ class TurnBudget:
     def take_count_changes(self) -> list[tuple[str, CountChange]]:
         """Return the counts set since the last call, each with the key of its budget."""
         with self.lock:
-            changes = [] if self.changes is None else list(self.changes.counts)
+            changes: Sequence[CountChange] = ()
             if self.changes is not None:
-                self.changes.counts.clear()
+                changes, self.changes.counts = self.changes.counts, ()
         keys = {id(budget): key for key, budget in self.budgets.items()}
         return [(keys.get(id(change.budget), change.budget.name), change) for change in changes]
 
