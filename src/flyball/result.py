@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, TypedDict
 
 from ._internal.text import pluralize
+from ._internal.type_variables import Output
 from .budget.remedy import describe_remedy, describe_seconds_remedy
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
@@ -68,7 +69,7 @@ def read_facts(spending: Spending, recorder: Recorder) -> RunFacts:
 
 
 @dataclass(slots=True, kw_only=True)
-class Result:
+class Result(Generic[Output]):
     """Full result of a run.
 
     Not frozen, for speed; treat it as a value.
@@ -77,8 +78,8 @@ class Result:
     stop: Stop
     text: str = ""
     """Answer of the model, or the report of a run that was stopped."""
-    output: object = None
-    """Typed answer. None if the caller asked for none, or the run has none."""
+    output: Output | None = None
+    """Answer of the type that the caller asked for. None if the caller asked for none, or the run has none."""
     stopped_by: str | None = None
     """Origin of a halt: a rule, a callback, `single_turn`, or the caller. None for other ends."""
     flags: tuple[str, ...] = ()

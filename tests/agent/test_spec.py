@@ -112,7 +112,11 @@ class TestChildren:
 class TestCompletion:
     def test_an_output_type_wraps_the_policy_and_gives_its_schema(self) -> None:
         spec = build_completion_spec(None, int, ())
-        assert spec.output_schema == {"type": "integer"}
+        assert spec.output_schema == {
+            "type": "object",
+            "properties": {"result": {"type": "integer"}},
+            "required": ["result"],
+        }
         assert spec.policy is not None
 
     def test_text_without_a_policy_needs_no_check(self) -> None:
