@@ -46,6 +46,7 @@ class Event:
 
     kind: ClassVar[str]
     seq: int
+    """Number among the recorded events of the run, from 0. Streamed events have a counter of their own: -1, -2, …"""
     at: float
     """Seconds since the run started."""
     turn: int
@@ -189,7 +190,7 @@ class ToolReported(Event):
 
 
 STREAMED: tuple[type[Event], ...] = (Delta, ToolReported)
-"""Events for live sinks only. They are neither kept nor numbered, because a replayed run has none."""
+"""Events for live sinks only. They are not kept, and counted apart, because a replayed run has none."""
 
 
 @dataclass(slots=True)
@@ -453,7 +454,6 @@ def own_fields(kind: type[Event]) -> Iterator[Any]:
 
 
 _HEADER_SCHEMA: dict[str, Any] = {
-    "seq": {"type": "integer", "minimum": 0},
     "time": {"type": "string", "format": "date-time"},
     "at": {"type": "number", "minimum": 0},
     "turn": {"type": "integer", "minimum": 0},
@@ -477,7 +477,8 @@ def event_schema() -> dict[str, Any]:
 def _build_event_schema(kind: type[Event]) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     own = {field.name: _build_type_schema(hints[field.name]) for field in own_fields(kind)}
-    properties = {"event": {"const": kind.kind}, **_HEADER_SCHEMA, **own}
+    seq = {"type": "integer", "maximum": -1} if kind in STREAMED else {"type": "integer", "minimum": 0}
+    properties = {"event": {"const": kind.kind}, "seq": seq, **_HEADER_SCHEMA, **own}
     return {
         "title": kind.kind,
         "description": (kind.__doc__ or "").strip(),

@@ -50,6 +50,7 @@ class Recorder:
         "seq",
         "sink_errors",
         "sinks",
+        "streamed",
         "turn",
     )
 
@@ -68,6 +69,8 @@ class Recorder:
         self.sink_errors = 0
         self.ended = False
         """True once the end of the run is decided. Requests of sinks and hooks are then too late."""
+        self.streamed = 0
+        """Number of events that only the sinks have received."""
         self._max_events = events_kept
         self._drop_after_seq = events_kept
         """Sequence number after which the oldest events are dropped."""
@@ -104,8 +107,9 @@ class Recorder:
             self._drop_oldest()
 
     def stream(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
-        """Pass an event to the sinks only. It is not kept or numbered, because a replayed run has none."""
-        self._deliver(kind(self.seq, self.at, self.turn, self.header, *fields))
+        """Pass an event to the sinks only. It is not kept, and counted apart, because a replayed run has none."""
+        self.streamed += 1
+        self._deliver(kind(-self.streamed, self.at, self.turn, self.header, *fields))
 
     def _deliver(self, event: Event) -> None:
         for sink in self.sinks:

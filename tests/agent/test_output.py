@@ -55,19 +55,19 @@ class Node(BaseModel):
     children: list["Node"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "expected"),
-    [
-        (list[str], ["a"], ["a"]),
-        (int, 7, 7),
-        (bool, True, True),
-        (City | Point, {"x": 1, "y": 2}, Point(1, 2)),
-        (City | None, None, None),
-        (Literal["yes", "no"], "no", "no"),
-        (date, "2026-11-18", date(2026, 11, 18)),
-        (Node, {"children": [{"children": []}]}, Node(children=[Node(children=[])])),
-    ],
-)
+NO_OBJECTS: list[tuple[Any, object, object]] = [
+    (list[str], ["a"], ["a"]),
+    (int, 7, 7),
+    (bool, True, True),
+    (City | Point, {"x": 1, "y": 2}, Point(1, 2)),
+    (City | None, None, None),
+    (Literal["yes", "no"], "no", "no"),
+    (date, "2026-11-18", date(2026, 11, 18)),
+    (Node, {"children": [{"children": []}]}, Node(children=[Node(children=[])])),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "expected"), NO_OBJECTS)
 @pytest.mark.parametrize("is_wrapped", [True, False], ids=["wrapped", "bare"])
 def test_a_type_that_is_no_object_is_asked_for_in_one_and_unwrapped(
     kind: Any, value: object, expected: object, is_wrapped: bool

@@ -48,7 +48,7 @@ def speaker(text: str) -> ScriptedModel:
 def test_a_tool_keeps_the_signature_of_its_function() -> None:
     assert assert_type(add(1), int) == 3
     assert assert_type(add(1, b=4), int) == 5
-    call = assert_type(look("."), Coroutine[Any, Any, list[str]])
+    call: Coroutine[Any, Any, list[str]] = look(".")
     call.close()
     with pytest.raises(TypeError):
         add("1", c=2)  # type: ignore[arg-type, call-arg]  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -44,7 +44,7 @@ class Output:
             """JSON schema of the answer. Empty means any text."""
             self._wrapper: TypeAdapter[Any] | None = None
             if self._form is None and self.schema and self.schema.get("type") != "object":
-                self._wrapper = TypeAdapter(create_model("Wrapper", result=(kind, ...)))
+                self._wrapper = TypeAdapter(create_model("Wrapper", result=(carried, ...)))
                 self.schema = _wrap_schema(self.schema)
         except PydanticUserError as error:
             reason = str(error).split("\n")[0]

@@ -357,6 +357,7 @@ class RemoteEvents:
             return
         run = self._open_runs[run_id]
         event.header, run.last_event = run.header, event  # sinks recognize a run by its header object
+        run.last_seq = max(run.last_seq, event.seq)  # the number of a streamed event is below 0
         if isinstance(event, RunEnded):
             del self._open_runs[run_id]
         self._emit(event)
@@ -365,7 +366,7 @@ class RemoteEvents:
         """End all open runs, newest first, so that every start has its end."""
         for run in reversed(self._open_runs.values()):
             last = run.last_event
-            self._emit(RunEnded(last.seq + 1, last.at, last.turn, run.header, stop, None, (), last.turn, 0, {}))
+            self._emit(RunEnded(run.last_seq + 1, last.at, last.turn, run.header, stop, None, (), last.turn, 0, {}))
         self._open_runs.clear()
 
     def _is_new(self, header: Header) -> bool:
@@ -387,3 +388,4 @@ class _RemoteRunState:
     header: Header
     """Header that all its events share."""
     last_event: Event
+    last_seq: int = 0
