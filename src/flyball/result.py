@@ -12,7 +12,7 @@ from ._internal.type_variables import Output
 from .budget.remedy import describe_remedy, describe_seconds_remedy
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
-from .errors import RunStopped
+from .errors import RunStopped, truncate
 from .event import Event
 from .message import Message
 from .outcome import Outcome
@@ -43,6 +43,10 @@ class Stop(StrEnum):
     COMPLETED = "completed"
 
 
+_MAX_SHOWN_CHARACTERS = 60
+"""Characters of an answer in the `repr` of its result."""
+
+
 class RunFacts(TypedDict):
     """Fields of a result that every kind of run reads in the same way."""
 
@@ -68,7 +72,7 @@ def read_facts(spending: Spending, recorder: Recorder) -> RunFacts:
     }
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class Result(Generic[Output]):
     """Full result of a run.
 
@@ -214,6 +218,25 @@ class Result(Generic[Output]):
         if not self.unpriced or money is None or money.ceiling is None:
             return ""
         return f"The money limit did not apply to {', '.join(self.unpriced)}, because the price is not known."
+
+    def __repr__(self) -> str:
+        flags = f" ({', '.join(self.flags)})" if self.flags else ""
+        tokens, cost = self.usage_with_children.total, sum(self.cost_with_children.values())
+        spent = [
+            pluralize(self.turns, "turn"),
+            f"{tokens:,} tokens" if tokens else "",
+            Unit.USD.show(cost) if cost else "",
+            Unit.SECONDS.show(round(self.seconds, 1)),
+        ]
+        answer = self.text if self.output is None else self.output
+        shown = f": {truncate(repr(answer), _MAX_SHOWN_CHARACTERS)}" if answer else ""
+        return f"<Result {self.stop}{flags}, {', '.join(filter(None, spent))}{shown}>"
+
+    def _repr_html_(self) -> str:
+        """Return the reason, the budgets and the timeline for a notebook."""
+        from .display.result_html import render_result
+
+        return render_result(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the Data Machine record with Flyball's own fields, in JSON types."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .._internal.json_reader import JsonReader
 from .._internal.text import pluralize, to_one_line
+from ..display.timeline import TimelineReader, format_call
 from ..errors import UsageError
-from .timeline import TimelineReader, format_call
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent
