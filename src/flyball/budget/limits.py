@@ -238,6 +238,8 @@ class ResolvedLimits:
     """Explanations of the limits that are not as requested, by name."""
     thresholds: UseThresholds = field(init=False, repr=False)
     """Amounts above which a limit is nearly reached."""
+    look_at: float | None = None
+    """Seconds of a run until rules and warnings look at its budgets, unless counts change. None means at once."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "thresholds", find_thresholds(self.budgets))
@@ -308,7 +310,17 @@ class ResolvedLimits:
             thresholds=self.thresholds if max_amounts is None else None,
         )
         envelope.clamped = self.clamped
+        if self.look_at is not None and envelope.changes is not None:
+            envelope.look_at, envelope.changes.is_due = now + self.look_at, False
         return envelope
+
+    def with_marks(self, counts: Mapping[str, float], look_at: float) -> ResolvedLimits:
+        """Return these limits for runs whose rules need not look before one of these counts, or this second."""
+        marks = dict(counts)
+        for name, _, threshold in self.thresholds:
+            marks[name] = min(threshold + 1, marks.get(name, math.inf))
+        budgets = {name: budget.create_marked(marks.get(name, math.inf)) for name, budget in self.budgets.items()}
+        return replace(self, budgets=budgets, look_at=look_at)
 
     def _create_depth_budget(self, level: int, max_depth: int | None, beside: IterationBudget) -> IterationBudget:
         # The run's own limit counts from its level; the inherited one counts from the top of the tree.

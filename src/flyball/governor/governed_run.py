@@ -321,12 +321,13 @@ class GovernedRun:
 
     def _try_start_turn(self) -> bool:
         """Start the claimed turn, or refund it if a rule stops the run first."""
-        self._number = self._recorder.turn = self._number + 1
+        self._number += 1
+        self._recorder.start_turn(self._number)
         self.tell(event.TurnStarted)
         envelope = self.envelope
-        for warning in envelope.warnings.take(envelope, self.now()):
-            self.tell(event.BudgetWarned, *warning)
-        if self.active_rules is not None:
+        if envelope.take_changes(self.now()):
+            for warning in envelope.warnings.take(envelope, self.now()):
+                self.tell(event.BudgetWarned, *warning)
             self._consult_rules(Point.TURN_STARTED)
         if not self.ending.stops or (self._parallel is not None and not self.is_over(LIMIT_STOPS)):
             return True

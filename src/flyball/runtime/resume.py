@@ -119,8 +119,7 @@ class EventMuter:
         """Deliver all further events, unless the run had ended."""
         if self._recorder.sinks != self._sinks and not self._has_ended:
             if self._next_event is not None:
-                self._recorder.other_event_count += self._next_event - self._recorder.seq
-                self._recorder.seq = self._next_event
+                self._recorder.skip_to(self._next_event)
             self._recorder.sinks = self._sinks
 
     def mute(self) -> None:
