@@ -126,6 +126,8 @@ class ModelRequested(Event):
     """Estimated bytes."""
     timeout_s: float | None
     """Seconds. None means no timeout."""
+    server: str | None = None
+    """Host and port of the server. None if the model is not asked over a network."""
 
 
 @dataclass(slots=True)
@@ -148,6 +150,10 @@ class ModelReplied(Event):
     estimated: bool
     """True if the provider reported no usage, so that budgets were charged an estimate. The token fields hold reported
     usage only."""
+    reply_model: str | None = None
+    """Model that answered, as the provider names it. None if it named none."""
+    reply_id: str | None = None
+    """Id that the provider gave the reply. None if it gave none."""
 
 
 @dataclass(slots=True)

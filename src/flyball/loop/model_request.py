@@ -94,6 +94,7 @@ def send_request(
         attempt,
         messages.request_bytes + estimate_bytes(more) if more > 0 else messages.request_bytes,
         None if deadline == math.inf else deadline - run.clock.at,
+        run.model.card.server,
     )
     run.request_deadline = deadline
     effect = Ask(request, deadline)
@@ -130,11 +131,12 @@ def prepare_request(run: RunState, request: Request, notices: tuple[Notice, ...]
 def _emit_reply(run: RunState, purpose: Purpose, answer: Reply | ModelFailure, is_estimate: bool) -> None:
     emit = run.recorder.emit
     if isinstance(answer, ModelFailure):
-        emit(ModelReplied, purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0, is_estimate)
+        emit(ModelReplied, purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0, is_estimate, None, None)
         return
     used, calls, finish = answer.usage or _NO_USAGE, len(answer.calls), answer.finish
     cached, reasoning = used.cached, used.reasoning
-    emit(ModelReplied, purpose, finish, used.input, used.output, calls, None, None, cached, reasoning, is_estimate)
+    facts = (used.input, used.output, calls, None, None, cached, reasoning, is_estimate, answer.model, answer.id)
+    emit(ModelReplied, purpose, finish, *facts)
 
 
 def _settle_unreported(
