@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from queue import SimpleQueue
 from threading import Thread
@@ -135,6 +135,31 @@ class Recorder:
         """Pass an event to the sinks only. It is not kept, and counted apart, because a replayed run has none."""
         self.streamed += 1
         self._deliver(kind(-self.streamed, self.at, self.turn, self.header, *fields))
+
+    def show(self, content: object, sensitive: Mapping[str, frozenset[str]]) -> None:
+        """Pass a request, reply or outcome to the sinks that have `receive_content`.
+
+        It is no event, so that no other sink gets to see it. `sensitive` has the parameters to hide, by tool.
+        """
+        for sink in self.sinks:
+            receive = getattr(sink, "receive_content", None)
+            if receive is not None:
+                try:
+                    receive(self.header, content, sensitive)
+                except Exception:
+                    self.sink_errors += 1
+
+    def build_headers(self) -> dict[str, str]:
+        """Return the headers that sinks add to requests to other services, such as those of a trace."""
+        headers: dict[str, str] = {}
+        for sink in self.sinks:
+            build = getattr(sink, "build_headers", None)
+            if build is not None:
+                try:
+                    headers |= build(self.header)
+                except Exception:
+                    self.sink_errors += 1
+        return headers
 
     def _deliver(self, event: Event) -> None:
         for sink in self.sinks:

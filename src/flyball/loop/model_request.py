@@ -96,6 +96,8 @@ def send_request(
         None if deadline == math.inf else deadline - run.clock.at,
         run.model.card.server,
     )
+    if run.recorder.sinks:
+        run.recorder.show(request, run.spec.tools.sensitive)
     run.request_deadline = deadline
     effect = Ask(request, deadline)
     answer: Reply | ModelFailure = _CLOSED_FAILURE
@@ -133,6 +135,8 @@ def _emit_reply(run: RunState, purpose: Purpose, answer: Reply | ModelFailure, i
     if isinstance(answer, ModelFailure):
         emit(ModelReplied, purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0, is_estimate, None, None)
         return
+    if run.recorder.sinks:
+        run.recorder.show(answer, run.spec.tools.sensitive)
     used, calls, finish = answer.usage or _NO_USAGE, len(answer.calls), answer.finish
     cached, reasoning = used.cached, used.reasoning
     facts = (used.input, used.output, calls, None, None, cached, reasoning, is_estimate, answer.model, answer.id)

@@ -36,7 +36,9 @@ from .request import has_valid_size
 _MAX_RUNS = 1_000
 """Maximum number of runs that one request may report."""
 _NOT_ASKED = "The remote agent was not asked: the shared budget has nothing left."
-RemoteAsk = Callable[[Mapping[str, Any], Position, Callable[[dict[str, Any]], None]], Awaitable[Mapping[str, Any]]]
+RemoteAsk = Callable[
+    [Mapping[str, Any], Position, Callable[[dict[str, Any]], None], Mapping[str, str]], Awaitable[Mapping[str, Any]]
+]
 """Function that sends a body and returns the record of the run; see `RemoteAgent.ask`."""
 
 
@@ -121,7 +123,8 @@ class RemoteRunner:
             if not self.signals.is_cancelling:
                 try:
                     body, position = self._build_body(envelope, remaining_s), self._build_position(envelope)
-                    return self._finish_with_record(await self._ask(body, position, self._receive_event), envelope)
+                    record = await self._ask(body, position, self._receive_event, self.recorder.build_headers())
+                    return self._finish_with_record(record, envelope)
                 except RemoteError as error:
                     return self._finish_failed(error, envelope)
                 except Exception as error:  # for example from the caller's own settings
