@@ -112,6 +112,15 @@ class Recorder:
         self.drop_oldest()
         return RecordedEvents(self._rows, self.header, self.dropped)
 
+    def read_since(self, seq: int) -> list[Event]:
+        """Return the kept events from a number on. Call it on the thread of the run."""
+        rows, first = self._rows, max(seq, self.dropped)
+        index, left = len(rows), self.seq - first
+        while left > 0:  # from the end, because few events are new
+            index -= 1
+            left -= isinstance(rows[index], Event | type)
+        return RecordedEvents(rows[index:], self.header, first)[:]
+
     @property
     def loop_event_count(self) -> int:
         """Return the number of events that came from the loop."""

@@ -51,6 +51,7 @@ class SharedKeywords(TypedDict, total=False):
     approver_seconds: float | None
     on_exhausted: Literal["grace", "ask"]
     grace: bool
+    check_report: bool
     single_turn: bool
     lease_seconds: float
     start_metadata: Mapping[str, Any]

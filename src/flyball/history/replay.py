@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _VOLATILE_FIELDS = frozenset(
     {
         "at", "budgets", "limits", "metadata", "parent_run_id", "run_id", "seconds", "seq", "session_id", "size",
-        "time", "timeout_s", "estimated_tokens", "wait_s", "server", "reply_model", "reply_id",
+        "time", "timeout_s", "estimated_tokens", "wait_s", "server", "reply_model", "reply_id", "forecast",
+        "turns_left", "unsupported",
     }
 )  # fmt: skip
 """Event fields that are ignored in comparisons."""

@@ -302,6 +302,8 @@ class Behaviour:
 
     grace: bool = True
     """True if a run that reached a limit gets one more request, without tools, for a report."""
+    check_report: bool = True
+    """True if claims of a report that no outcome supports are named beside it."""
     single_turn: bool = False
     """True if the run ends after one turn."""
     asks_for_extension: bool = False

@@ -11,7 +11,7 @@ from ..budget.spending import Spending
 from ..errors import UnknownBudget
 from ..outcome import Success
 from ..person import Question, Verdict
-from ..progress import Evidence, Progress
+from ..progress import Evidence, Progress, RunPace
 from ..recorder import Recorder
 from ..request import Call, Reply
 from ..result import Result
@@ -60,7 +60,7 @@ class RunState:
         """Values that tools and rules have set."""
         self.progress = Progress(
             plan.run_id, self.budget, self.messages.history, self.state, plan.metadata, 0, 0, "", (), (), [], {}, {},
-            agent=spec.name, number=plan.session_run_number,
+            agent=spec.name, number=plan.session_run_number, pace=RunPace(recorder),
         )  # fmt: skip
         self.evidence: EvidenceTracker | None = None
         if spec.completion.policy is not None or spec.tools.rules is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..budget.forecast import describe_forecast
 from ..event import BudgetWarned, TurnEnded, TurnStarted
 from ..outcome import Denied, Outcome, Reason
 from ..progress import Point
@@ -84,7 +85,8 @@ def _start_turn(run: RunState) -> End | None:
     run.hooks.due_points = rules.points if is_due else rules.quiet_points
     if is_due:
         for warning in budget.warnings.take(budget, run.clock.at):
-            recorder.emit(BudgetWarned, *warning)
+            forecast = progress.forecast if recorder.sinks else None
+            recorder.emit(BudgetWarned, *warning, *describe_forecast(forecast))
     return None
 
 
