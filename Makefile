@@ -26,7 +26,7 @@ test: $(V)/.dev
 	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 check: $(V)/.dev
-	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/pyright
+	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/pyright && $(BIN)/python tools/check_types.py
 
 format: $(V)/.dev
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
@@ -58,7 +58,7 @@ lock: | $(V)/.uv
 	  --generate-hashes --no-header --no-annotate --upgrade -o $(LOCK)
 
 clean:
-	@rm -rf $(V) .hypothesis .pytest_cache .ruff_cache
+	@rm -rf $(V) .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(V)/.demo: pyproject.toml $(LOCK) | $(V)/.uv
 	@$(INSTALL) -e '.[cli]'

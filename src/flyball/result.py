@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, TypedDict
 
 from ._internal.text import pluralize
+from ._internal.type_variables import Output
 from .budget.remedy import describe_remedy, describe_seconds_remedy
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
-from .errors import RunStopped
+from .errors import RunStopped, truncate
 from .event import Event
 from .message import Message
 from .outcome import Outcome
@@ -42,6 +43,10 @@ class Stop(StrEnum):
     COMPLETED = "completed"
 
 
+_MAX_SHOWN_CHARACTERS = 60
+"""Characters of an answer in the `repr` of its result."""
+
+
 class RunFacts(TypedDict):
     """Fields of a result that every kind of run reads in the same way."""
 
@@ -67,8 +72,8 @@ def read_facts(spending: Spending, recorder: Recorder) -> RunFacts:
     }
 
 
-@dataclass(slots=True, kw_only=True)
-class Result:
+@dataclass(slots=True, kw_only=True, repr=False)
+class Result(Generic[Output]):
     """Full result of a run.
 
     Not frozen, for speed; treat it as a value.
@@ -77,8 +82,8 @@ class Result:
     stop: Stop
     text: str = ""
     """Answer of the model, or the report of a run that was stopped."""
-    output: object = None
-    """Typed answer. None if the caller asked for none, or the run has none."""
+    output: Output | None = None
+    """Answer of the type that the caller asked for. None if the caller asked for none, or the run has none."""
     stopped_by: str | None = None
     """Origin of a halt: a rule, a callback, `single_turn`, or the caller. None for other ends."""
     flags: tuple[str, ...] = ()
@@ -220,6 +225,25 @@ class Result:
         if not self.unpriced or money is None or money.ceiling is None:
             return ""
         return f"The money limit did not apply to {', '.join(self.unpriced)}, because the price is not known."
+
+    def __repr__(self) -> str:
+        flags = f" ({', '.join(self.flags)})" if self.flags else ""
+        tokens, cost = self.usage_with_children.total, sum(self.cost_with_children.values())
+        spent = [
+            pluralize(self.turns, "turn"),
+            f"{tokens:,} tokens" if tokens else "",
+            Unit.USD.show(cost) if cost else "",
+            Unit.SECONDS.show(round(self.seconds, 1)),
+        ]
+        answer = self.text if self.output is None else self.output
+        shown = f": {truncate(repr(answer), _MAX_SHOWN_CHARACTERS)}" if answer else ""
+        return f"<Result {self.stop}{flags}, {', '.join(filter(None, spent))}{shown}>"
+
+    def _repr_html_(self) -> str:
+        """Return the reason, the budgets and the timeline for a notebook."""
+        from .display.result_html import render_result
+
+        return render_result(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the Data Machine record with Flyball's own fields, in JSON types."""

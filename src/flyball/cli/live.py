@@ -21,8 +21,8 @@ from .._internal.jsonable import to_jsonable
 from .._internal.text import to_one_line
 from ..budget.forecast import Forecast
 from ..budget.snapshot import BudgetSnapshot
+from ..display.timeline import RowKind, Severity, TimelineReader, TimelineRow, format_call
 from ..event import Event
-from ..history.timeline import RowKind, Severity, TimelineReader, TimelineRow, format_call
 from ..person import escape_unprintable
 from ..progress import Point, Progress
 from ..result import Stop

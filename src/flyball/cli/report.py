@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .._internal.text import pluralize
+from ..display.timeline import RowKind, Severity, TimelineRow, build_rows, shorten_rows
 from ..history.forecast import find_recorded_forecast
 from ..history.record import RunRecord
-from ..history.timeline import RowKind, Severity, TimelineRow, build_rows, shorten_rows
 from ..person import escape_control_characters, escape_unprintable
 from ..result import Stop
 from .budget_bars import build_bars

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .._internal.json_reader import JsonReader
 from .._internal.text import pluralize, to_one_line
+from ..display.timeline import TimelineReader, format_call
 from ..errors import UsageError
-from .timeline import TimelineReader, format_call
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _VOLATILE_FIELDS = frozenset(
     {
         "at", "budgets", "limits", "metadata", "parent_run_id", "run_id", "seconds", "seq", "session_id", "size",
-        "time", "timeout_s", "estimated_tokens", "wait_s", "forecast", "turns_left", "unsupported",
+        "time", "timeout_s", "estimated_tokens", "wait_s", "server", "reply_model", "reply_id", "forecast",
+        "turns_left", "unsupported",
     }
 )  # fmt: skip
 """Event fields that are ignored in comparisons."""

@@ -12,9 +12,9 @@ from typing import Any, Unpack, cast, get_type_hints
 from .._internal import validation
 from ..errors import ConfigError, UsageError
 from .context import ToolContext
+from .definition import CallOptions, Function, Options, Tool
 from .json_schema import JsonSchemaArguments
 from .schema_check import SchemaCheck, Uncheckable
-from .tool import CallOptions, Function, Options, Tool
 
 
 class SchemaTool(Tool):
@@ -72,7 +72,7 @@ def _read_definition(name: str, definition: Any) -> Tool:
     if isinstance(definition, Tool):
         if definition.name != name:
             raise ConfigError(where, definition.name, f"a tool with the name {name!r}")
-        return definition
+        return cast("Tool", definition)
     if callable(definition):
         return Tool(definition, name=name)
     if not isinstance(definition, Mapping):

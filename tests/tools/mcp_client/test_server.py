@@ -13,7 +13,7 @@ from flyball import Agent, ConfigError
 from flyball.errors import UsageError
 from flyball.testing import ScriptedModel, say
 from flyball.tools import mcp
-from flyball.tools.mcp.stdio import OutputTail
+from flyball.tools.mcp_client.stdio import OutputTail
 
 
 class TestTheServer:

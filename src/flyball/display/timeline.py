@@ -177,14 +177,14 @@ def build_rows(
     return sorted([*rows, *reader.iter_unfinished()], key=lambda row: row.at)
 
 
-def shorten_rows(timeline: list[TimelineRow]) -> list[TimelineRow]:
-    """Replace the middle of a long timeline by a summary row."""
+def shorten_rows(timeline: list[TimelineRow], hint: str = "--all shows them") -> list[TimelineRow]:
+    """Replace the middle of a long timeline by a summary row, which ends with how to see all of it."""
     if len(timeline) <= _HEAD_ROWS + _TAIL_ROWS + 1:
         return timeline
     between = timeline[_HEAD_ROWS:-_TAIL_ROWS]
     failed = sum(row.severity is Severity.BAD for row in between)
     turns = f"turns {between[0].turn} to {between[-1].turn}, {failed:,} failed"
-    summary = f"{len(between):,} lines, {turns}; --all shows them"
+    summary = f"{len(between):,} lines, {turns}; {hint}"
     tokens, seconds = sum(row.tokens or 0 for row in between), between[-1].at - between[0].at
     first = between[0]
     summary_row = TimelineRow(

@@ -16,9 +16,9 @@ import anyio.to_thread
 from ...errors import ConfigError, FlyballError, SourceError, ToolFailed, suggest_names, truncate
 from ...person import escape_control_characters
 from ..context import ToolContext
+from ..definition import Options, Tool
 from ..json_schema import JsonSchemaArguments
 from ..schema_check import SchemaCheck, Uncheckable
-from ..tool import Options, Tool
 from .stdio import OutputTail, ServerProcess
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import anyio
 from ..._internal import validation
 from ..._internal.text import REDACTED
 from ...errors import ConfigError, SourceError, UsageError
-from ..tool import Tool
+from ..definition import Tool
 from .session import McpSession, create_transport, unwrap_error
 
 log = logging.getLogger(__name__)
