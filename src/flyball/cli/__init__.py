@@ -10,6 +10,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+from .._internal.distribution import format_install
 from ..errors import FlyballError, format_with_code
 
 
@@ -23,7 +24,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in {"rich", "typer"}:
             raise
-        sys.exit("flyball: the command line needs the extra 'cli': pip install 'flyball[cli]'")
+        sys.exit(f"flyball: the command line needs the extra 'cli': {format_install('cli')}")
     logging.getLogger("flyball").addHandler(logging.NullHandler())  # errors are printed as lines instead
     stdout: Any = sys.stdout
     if isinstance(stdout, TextIOWrapper):  # paths and rules may contain characters that the terminal cannot show

