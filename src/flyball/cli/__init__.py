@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .._internal.distribution import format_install
-from ..errors import FlyballError, format_with_code
+from ..errors import FlyballError, format_for_command
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     Exits with 0 on success, 1 with a one-line message for an error, and 2 for wrong usage.
     """
     try:
-        from .app import app
+        from .app import run_app
     except ModuleNotFoundError as error:
         if error.name not in {"rich", "typer"}:
             raise
@@ -30,9 +30,9 @@ def main() -> None:
     if isinstance(stdout, TextIOWrapper):  # paths and rules may contain characters that the terminal cannot show
         stdout.reconfigure(errors="backslashreplace")
     try:
-        app()
+        sys.exit(run_app())
     except (FlyballError, OSError) as error:
-        sys.exit(f"flyball: {format_with_code(error)}")
+        sys.exit(f"flyball: {format_for_command(error)}")
     finally:
         _flush()
 
