@@ -45,7 +45,7 @@ pieces = ["The pressure is too low, so I put ", "more coal on the fire and look 
 after = 0.4
 calls = [{ name = "add_coal", arguments = { shovels = 2 } }, { name = "read_gauge" }]
 [grace]
-pieces = ["I put coal on the fire three times, six shovels in all. ", "The pressure rose from 90 to 100, and still rises."]
+pieces = ["I put coal on the fire three times, six shovels in all. ", "The pressure rose to 100, and still rises."]
 after = 0.2
 """,
     "chief.toml": """

@@ -165,8 +165,12 @@ class Result:
         seconds = Unit.SECONDS.show(round(self.seconds, 1))
         spent = f"{self._explain_turns()} used {', '.join(used)} in {seconds}." if used else ""
         why = f"{self._explain_stop()}."
-        parts = (why, spent, self._explain_clamped(), self._explain_unpriced(), self._explain_next_step())
+        parts = (why, spent, *self.list_remarks(), self._explain_next_step())
         return " ".join(part for part in parts if part)
+
+    def list_remarks(self) -> list[str]:
+        """Return what differs from what was asked for: clamped limits, and models without a price."""
+        return [remark for remark in (self._explain_clamped(), self._explain_unpriced()) if remark]
 
     def list_used(self) -> list[str]:
         """Return what was used of each budget, as in `3 of 8 turns`."""

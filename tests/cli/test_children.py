@@ -127,6 +127,6 @@ def test_what_children_cost_is_told_with_what_the_run_did(typed: Typed, place: P
     usage, cost = record["usage_with_children"], record["cost_usd_with_children"]
     tokens, dollars = usage["input"] + usage["output"], sum(cost.values())
     assert set(cost) == {"chief", "finder", "scripted"}
-    assert f"3 runs, 6 turns, {tokens:,} tokens, ${dollars:.2f}\n" in done.stderr
+    assert f"\ntree     3 runs, 6 turns, {tokens:,} tokens, ${dollars:.2f}\n" in done.stderr
     [total] = [line for line in typed("why").stdout.splitlines() if line.startswith("3 runs")]
     assert total.split() == ["3", "runs", "6", f"{tokens:,}", f"${dollars:.4g}"]

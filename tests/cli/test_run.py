@@ -157,7 +157,10 @@ def test_the_exit_code_tells_why_it_ended(stop: str, typed: Typed, place: Path) 
     (place / "stop.toml").write_text(rule)
     done = typed("run", "Go.", "--model=script:own.toml", *options)
     assert done.returncode == code
-    assert any(line.startswith(f"{stop}: ") for line in done.stderr.splitlines()[-2:])
+    *_, ended, used, following = [line for line in done.stderr.splitlines() if not line.startswith("question ")]
+    assert ended.startswith(f"{stop:8} ")
+    assert re.fullmatch(r"used {5}.*\d s, .*", used)
+    assert following.startswith("next     ")
     why = typed("why")
     assert (why.returncode, why.stderr, why.stdout.split()[0]) == (0, "", stop)
 
@@ -168,11 +171,11 @@ def test_a_run_that_must_ask_where_nobody_can_answer_says_what_it_waits_for(
 ) -> None:
     asks = script(place, 'calls = [{ name = "launch" }]', 'text = "Launched."')
     done = typed("run", "Go.", asks, "--tools=kit:tools", "--store=none")
-    assert "\npaused: " in done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert "launch" in last
-    assert "--yes" in last
-    snapshot(last)
+    assert "\npaused   " in done.stderr
+    question, following = done.stderr.splitlines()[-2:]
+    assert "launch" in question
+    assert "--yes" in following
+    snapshot(f"{question}\n{following}")
     agreed = typed("run", "Go.", asks, "--tools=kit:tools", "--yes")
     assert (agreed.returncode, agreed.stdout) == (0, "Launched.\n")
     assert "turn 1   launch(): done" in agreed.stderr

@@ -51,7 +51,7 @@ def render_bars(bars: Sequence[Bar], columns: int, ascii_only: bool = False) -> 
     In few columns the bars get shorter and then vanish; the amounts stay.
 
     >>> [line for _, line in render_bars([Bar("turns", 3, 6), Bar("tokens", 1, 9_000)], 34, ascii_only=True)]
-    ['       turns ####---- 3 of 6', '      tokens -------- 1 of 9,000']
+    ['       turns #####----- 3 of 6', '      tokens ---------- 1 of 9,000']
     """
     longest = max((len(bar.amount) for bar in bars), default=0)
     width = min(_MAX_WIDTH, columns - _NAME_WIDTH - 2 - longest)

@@ -34,7 +34,7 @@ def print_ending(result: Result, stored: bool, console: Console) -> None:
             print_raw(line_head + text, console.file)
             continue
         badge = f" {head} " if head == stop else line_head
-        padding = " " * max(0, len(line_head) - len(badge)) if head == stop else ""
+        padding = " " * max(1, len(line_head) - len(badge)) if head == stop else ""
         first, *rest = wrap_line(badge + padding, text, console.width)
         style = f"bold reverse {choose_colour(result.stop)}" if head == stop else "dim"
         console.print(Text.assemble((badge, style), first[len(badge) :]), soft_wrap=True)
@@ -48,6 +48,10 @@ def iter_ending(result: Result, stored: bool) -> Iterator[tuple[str, str]]:
     yield "used", ", ".join(_iter_used(result))
     if result.children:
         yield "tree", _format_tree_totals(result)
+    for remark in result.list_remarks():
+        yield "note", remark
+    if result.store_error is not None:
+        yield "note", f"The end of this run is not stored: {result.store_error.get('message')}"
     for question in result.questions:
         yield "question", question.text
     yield "next", choose_next_command(result, stored)
@@ -89,7 +93,7 @@ def _format_tree_totals(result: Result) -> str:
     money = f", {Unit.USD.show(cost)}" if cost else ""
     turns, tokens = sum(run.turns for run in runs), result.usage_with_children.total
     counts = f"{pluralize(len(runs), 'run')}, {pluralize(turns, 'turn')}, {pluralize(tokens, 'token')}"
-    return f"{counts}{money}, with its children"
+    return f"{counts}{money}"
 
 
 def choose_next_command(result: Result, stored: bool) -> str:
@@ -98,8 +102,6 @@ def choose_next_command(result: Result, stored: bool) -> str:
         return "flyball why"
     record = RunRecord.from_dict(result_to_dict(result, stored))
     hint = next(iter(build_hints(record)), "")
-    if hint.startswith("flyball "):
-        return hint
     if hint.startswith("--"):
         return f"the same command with {hint}"
-    return f"flyball why ({hint})" if hint else "flyball why"
+    return hint or "flyball why"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import IO
@@ -12,6 +13,7 @@ from .._internal.text import to_one_line
 from ..errors import ConfigErrors, FlyballError, UsageError, format_for_command
 from ..person import escape_unprintable
 from ..result import Stop
+from .wrapping import wrap_line
 
 USAGE_EXIT_CODE = 2
 EXIT_CODES = {
@@ -26,6 +28,8 @@ EXIT_CODES = {
     Stop.PAUSED: 7,
     Stop.CANCELLED: 130,
 }
+NARROW_COLUMNS = 64
+"""A terminal below this width gets fewer columns, so that the others keep their words."""
 USER_ERRORS = (FlyballError, OSError)
 """Errors that a user can cause; commands print them without a traceback."""
 
@@ -36,6 +40,14 @@ def print_line(line: str, *, err: bool = False) -> None:
     Rules and paths may come from anyone and must not control the terminal.
     """
     print_raw(escape_unprintable(line), sys.stderr if err else None)
+
+
+def print_wrapped(head: str, text: str, file: IO[str]) -> None:
+    """Print a line; on a terminal it is wrapped between words, and continues below its text."""
+    text = escape_unprintable(text)
+    columns = shutil.get_terminal_size().columns
+    for line in wrap_line(head, text, columns) if file.isatty() else [head + text]:
+        print_raw(line, file)
 
 
 def print_raw(text: str, file: IO[str] | None = None) -> None:
@@ -50,7 +62,7 @@ def exit_with_error(error: Exception) -> typer.Exit:
     """Print usage errors, one per line, and return the exit to raise."""
     mistakes = error.errors if isinstance(error, ConfigErrors) else [error]
     for mistake in mistakes:
-        print_line(f"flyball: {format_for_command(mistake)}", err=True)
+        print_wrapped("flyball: ", format_for_command(mistake), sys.stderr)
     return typer.Exit(USAGE_EXIT_CODE)
 
 
@@ -88,8 +100,9 @@ def print_table(
         )
         for n in used
     ]
+    is_narrow = console.is_terminal and console.width < NARROW_COLUMNS
     is_cut = any(column.ratio for column in columns)
-    table = Table(*columns, box=None, pad_edge=False, header_style="dim", expand=is_cut)
+    table = Table(*columns, box=None, pad_edge=False, collapse_padding=is_narrow, header_style="dim", expand=is_cut)
     for row in rows:
         table.add_row(*[Text(_format_cell(row[n]), style=(styles or {}).get(row[n], "")) for n in used])
     with console.capture() as capture:

@@ -14,6 +14,7 @@ from ..result import Stop
 from .budget_bars import build_bars, render_bars
 from .hints import build_hints
 from .live import STYLES
+from .output import NARROW_COLUMNS
 from .run_tree import HEADERS, build_tree_rows
 from .wrapping import wrap_parts
 
@@ -29,8 +30,6 @@ _MAX_NAME_WIDTH = 32
 _TRACK_WIDTH = 16
 _MIN_WIDTH_FOR_TRACK = 96
 """Minimum console width to show the track."""
-_MAX_WIDTH_OF_NARROW = 63
-"""Maximum console width for which the table leaves out times and tokens, so that texts keep their words."""
 _SEPARATOR = " · "
 _MARKUP = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#"})
 
@@ -64,7 +63,7 @@ def render_report(record: RunRecord, console: Console, show_all: bool = False) -
             console.print(Text(line, style="red" if bar.is_full else "cyan", no_wrap=True), crop=True)
         console.print()
         if record.children:
-            console.print(_build_tree(record, ascii_only, show_all))
+            console.print(_build_tree(record, console.width, ascii_only, show_all))
             console.print()
         for name, text, style in iter_end_sections(record):
             console.print(Text(name, style="bold"))
@@ -103,7 +102,7 @@ def list_summary(record: RunRecord) -> list[str]:
 def _build_table(record: RunRecord, width: int, ascii_only: bool, show_all: bool) -> Table:
     from rich.table import Column, Table
 
-    is_narrow, has_track = width <= _MAX_WIDTH_OF_NARROW, width >= _MIN_WIDTH_FOR_TRACK
+    is_narrow, has_track = width < NARROW_COLUMNS, width >= _MIN_WIDTH_FOR_TRACK
     columns = [Column("turn", justify="right"), Column("what", ratio=1, overflow="fold")]
     columns.append(Column("took", justify="right", no_wrap=True))
     if not is_narrow:
@@ -123,21 +122,22 @@ def _build_table(record: RunRecord, width: int, ascii_only: bool, show_all: bool
     return table
 
 
-def _build_tree(record: RunRecord, ascii_only: bool, show_all: bool) -> Table:
+def _build_tree(record: RunRecord, width: int, ascii_only: bool, show_all: bool) -> Table:
     """Build the table of the run and its children with their usage."""
     from rich.table import Column, Table
     from rich.text import Text
 
     name_header, *amount_headers, reason_header = HEADERS
     columns = [Column(name_header, no_wrap=True, overflow="ellipsis", max_width=_MAX_NAME_WIDTH)]
-    columns += [Column(head, justify="right", no_wrap=True) for head in amount_headers]
+    shown = slice(1 if width < NARROW_COLUMNS else None)
+    columns += [Column(head, justify="right", no_wrap=True) for head in amount_headers[shown]]
     table = Table(
         *columns, Column(reason_header, ratio=1, overflow="fold"), box=None, pad_edge=False, header_style="dim"
     )
     for row in build_tree_rows(record, show_all, ascii_only):
         *amounts, reason = row.cells
         style = choose_colour(row.stop) if row.is_run else "dim"
-        table.add_row(Text(row.branch + row.name), *map(Text, amounts), Text(reason, style=style))
+        table.add_row(Text(row.branch + row.name), *map(Text, amounts[shown]), Text(reason, style=style))
     return table
 
 

@@ -131,15 +131,13 @@ def _print_result(result: Result, output_mode: OutputMode, stored: bool) -> None
 
 def _print_answer(text: str) -> None:
     """Print the answer; on a terminal its lines are wrapped between words."""
-    if sys.stdout.isatty():
-        columns = shutil.get_terminal_size().columns
-        text = "\n".join(part for line in text.splitlines() for part in _wrap(line, columns))
-    print_raw(text)
-
-
-def _wrap(line: str, columns: int) -> list[str]:
-    indent = len(line) - len(line.lstrip())
-    return wrap_line(line[:indent], line[indent:], columns)
+    if not sys.stdout.isatty():
+        print_raw(text)
+        return
+    columns = shutil.get_terminal_size().columns
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        print_raw("\n".join(wrap_line(line[:indent], line[indent:], columns)))
 
 
 def _save_record(result: Result, stored: bool) -> None:

@@ -16,6 +16,8 @@ def wrap_line(head: str, text: str, columns: int) -> list[str]:
 
     >>> wrap_line("notice   ", "This is the last turn.", 28)
     ['notice   This is the last', '         turn.']
+    >>> wrap_line("  finder 1  refused  ", "max_child_iterations_reached", 44)
+    ['  finder 1  refused', '                max_child_iterations_reached']
     """
     from rich.cells import cell_len, chop_cells
 
@@ -25,9 +27,10 @@ def wrap_line(head: str, text: str, columns: int) -> list[str]:
     lines, line, used, is_empty = list[str](), head, cell_len(head), True
     for word in text.split(" "):
         needed = cell_len(word)
-        if not is_empty and used + 1 + needed > columns:
-            lines.append(line)
-            line, used, is_empty = " " * indent, indent, True
+        if used + needed + (not is_empty) > columns and (not is_empty or needed <= columns):
+            lines.append(line.rstrip())
+            used, is_empty = min(indent, max(0, columns - needed)), True
+            line = " " * used
         pieces = chop_cells(word, max(1, columns - used)) if used + needed > columns else [word]
         for n, piece in enumerate(pieces or [""]):
             if n:

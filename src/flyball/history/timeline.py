@@ -16,6 +16,8 @@ from ..unit import Unit
 _HEAD_ROWS, _TAIL_ROWS = 12, 24
 DELEGATE = "delegate"
 """Name of the tool that starts child runs."""
+_MAX_DETAILS = {DELEGATE: 72}
+"""Maximum characters of a result, by tool. The tree of runs tells more about delegated tasks."""
 _NO_REPLY, _NO_OUTCOME = "no reply recorded", "no outcome recorded"
 _PURPOSES = {"grace": "reports", "reflection": "reflects"}
 _FINISHES = {"stop": "", "length": ", cut off at its length limit", "cut": ", cut off by Flyball"}
@@ -164,7 +166,7 @@ class TimelineReader:
             started.number("at"),
             format_call(tool, arguments) if arguments is not None or started is not event else tool,
             outcome,
-            to_one_line(recorded.text("message") or recorded.text("text")),
+            to_one_line(recorded.text("message") or recorded.text("text"), _MAX_DETAILS.get(tool, 400)),
             seconds=event.number("seconds"),
             severity=Severity.GOOD if status == "done" else Severity.BAD,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -12,11 +11,9 @@ import typer
 
 from ..._internal.text import pluralize
 from ...history.archive import Archive
-from ...person import escape_unprintable
 from ...settings import Settings
-from ..output import USER_ERRORS, print_line, print_raw
+from ..output import USER_ERRORS, print_raw, print_wrapped
 from ..store_option import StoreLocation
-from ..wrapping import wrap_line
 
 if TYPE_CHECKING:
     from ...doctor import Check
@@ -61,13 +58,8 @@ def _summarize(results: Sequence[_Finding], passed: int, verbose: bool) -> str:
 
 
 def _print_finding(line: str) -> None:
-    """Print a line; on a terminal it is wrapped between words, below its text."""
-    if not sys.stdout.isatty():
-        print_line(line)
-        return
     head = line[:5] if line[:5].rstrip() in ("ok", "none", "FAIL") else ""
-    for part in wrap_line(head, escape_unprintable(line[len(head) :]), shutil.get_terminal_size().columns):
-        print_raw(part)
+    print_wrapped(head, line[len(head) :], sys.stdout)
 
 
 class _Finding:

@@ -13,7 +13,7 @@ import typer
 from ..._internal.json_reader import JsonReader
 from ...errors import FlyballError
 from ...settings import Settings
-from ..output import USER_ERRORS, exit_with_error, print_line, print_raw, print_table
+from ..output import NARROW_COLUMNS, USER_ERRORS, exit_with_error, print_line, print_raw, print_table
 
 if TYPE_CHECKING:
     from ...budget.price import TokenPrice
@@ -65,7 +65,10 @@ def models(
         return
     if matches:
         print_table(
-            _HEADERS, [model.cells for model in matches], right=("context",), columns_for={"context": 64, "key": 64}
+            _HEADERS,
+            [model.cells for model in matches],
+            right=("context",),
+            columns_for=dict.fromkeys(("context", "key"), NARROW_COLUMNS),
         )
     else:
         print_line("no listed model matches; a model that is not listed can still be used by its name", err=True)

@@ -14,7 +14,7 @@ from ...errors import ConfigError, suggest_names
 from ...history.archive import Archive
 from ...history.usage import GROUPS, UsageGroup, group_usage
 from ..age import parse_age
-from ..output import USER_ERRORS, exit_with_error, format_usd, print_line, print_raw, print_table
+from ..output import NARROW_COLUMNS, USER_ERRORS, exit_with_error, format_usd, print_line, print_raw, print_table
 from ..store_option import StoreLocation, StoreOption
 
 _COLUMNS = ("runs", "requests", "input", "output", "cost")
@@ -52,7 +52,12 @@ def spend(
     else:
         rows = [[*map(_name, key), *_build_cells(group)] for key, group in groups.items()]
         rows.append(["total", *[""] * (len(names) - 1), *_build_cells(total)])
-        print_table([*names, *_COLUMNS], rows, right=_COLUMNS, columns_for={"requests": 64})
+        print_table(
+            [*names, *_COLUMNS],
+            rows,
+            right=_COLUMNS,
+            columns_for=dict.fromkeys(("requests", "input", "output"), NARROW_COLUMNS),
+        )
 
 
 def _parse_names(by: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -12,8 +13,9 @@ from ...errors import UsageError
 from ...history.record import RunRecord, load_record
 from ...person import escape_unprintable
 from ..budget_bars import build_bars, render_bars
-from ..output import USER_ERRORS, exit_with_error, format_usd, print_line, print_raw
+from ..output import USER_ERRORS, exit_with_error, format_usd, print_line, print_raw, print_wrapped
 from ..store_option import StoreOption
+from ..wrapping import wrap_parts
 from .why import find_newest_record
 
 _LINE = "Print one short line, for a shell prompt or a status line. It is empty if there is no run."
@@ -35,11 +37,11 @@ def status(
     if line:
         print_line(" · ".join(_iter_parts(record)))
         return
-    from ..report import format_summary, make_console
+    from ..report import list_summary, make_console
 
     console = make_console()
-    print_line(f"{record.status}: {' '.join(record.task.split())}")
-    print_raw(format_summary(record))
+    print_wrapped("", f"{record.status}: {' '.join(record.task.split())}", sys.stdout)
+    print_raw("\n".join(wrap_parts(list_summary(record), " · ", console.width)))
     for _, text in render_bars(
         build_bars(record.budgets, record.data.number("seconds"), record.work_seconds), console.width
     ):
