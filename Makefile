@@ -19,7 +19,7 @@ LOCAL = $(INSTALL) -e '.[local]' --group weights 2>/dev/null || echo "A local mo
 $(shell [ ! -e $(V) ] || { $(BIN)/python -c "" && command -v $(UV) && ! ls -d $(OLD); } >/dev/null 2>&1 || rm -rf $(V))
 
 .NOTPARALLEL:
-.PHONY: demo test check format bench soak snapshots shapes lock clean
+.PHONY: demo test check format bench soak snapshots screenshots shapes lock clean
 
 demo: $(V)/.demo
 	@$(BIN)/python examples/demo.py
@@ -45,6 +45,9 @@ soak: $(V)/.dev
 
 snapshots: $(V)/.dev
 	@SNAPSHOTS=write $(BIN)/python -m pytest -q -n 0 $(ARGS)
+
+screenshots: $(V)/.dev
+	@$(BIN)/python tools/screenshots.py
 
 shapes: $(V)/.dev
 	@SHAPES=write $(BIN)/python -m pytest -q tests/models/test_shapes.py

@@ -57,7 +57,7 @@ def test_lines_of_children_stand_further_in_behind_their_names(typed: Typed, sna
     indents = [(len(line) - len(line.lstrip()), line.split()[:2]) for line in story]
     assert {tuple(words) for indent, words in indents if indent == 2} == {("finder", "1")}
     assert {tuple(words) for indent, words in indents if indent == 4} == {("reader", "1.1")}
-    assert [indent for indent, _ in indents] == [0, 2, 2, 4, 4, 4, 4, 4, 4, 2, 2, 2, 0, 0, 0]
+    assert [indent for indent, _ in indents] == [0, 2, 2, 4, 4, 4, 4, 4, 4, 2, 2, 2, 0, 0, 0, 0, 0]
     snapshot(re.sub(r"\d+\.\d+ s|in [\d.]+ s|\d[\d,.]* s\b", "N s", "\n".join(story)))
 
 

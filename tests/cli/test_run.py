@@ -67,10 +67,11 @@ def test_the_answer_goes_to_standard_output_and_the_story_to_standard_error(
 ) -> None:
     done = typed("run", "Look.", "--model=script:looks.toml", "--tools=kit:tools")
     assert (done.returncode, done.stdout) == (0, "Two lines,\nand no more.\n")
-    *story, end = done.stderr.splitlines()
+    *story, ended, used, following = done.stderr.splitlines()
     assert story == ["turn 1   Let me see.", "turn 1   look(path='a'): done"]
-    assert end.startswith("completed: ")
-    assert "2 of 90 turns" in end
+    assert ended.startswith("completed ")
+    assert used.startswith("used     2 of 90 turns, 1 tool call, 30 tokens, ")
+    assert following == "next     flyball why"
     snapshot(re.sub(r"[\d.]+ s\b", "N s", done.stderr))
 
 

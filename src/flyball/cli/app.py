@@ -29,7 +29,7 @@ from .commands import (
 )
 from .output import USAGE_EXIT_CODE, USER_ERRORS, exit_with_error, print_raw
 from .trust import check_project_file
-from .usage import convert_usage_error
+from .usage_errors import convert_usage_error
 
 app = typer.Typer(name="flyball", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command("run")(run.run)

@@ -9,7 +9,7 @@ import typer
 
 from ...errors import ConfigError
 from ...history.archive import INTERRUPTED, RUNNING, Archive, format_time, shorten_ids
-from ...history.usage import RunUsage, read_run_usage
+from ...history.run_usage import RunUsage, read_run_usage
 from ...result import Stop
 from ..output import USER_ERRORS, exit_with_error, format_usd, print_line, print_raw, print_table
 from ..report import choose_colour

@@ -12,7 +12,7 @@ import typer
 from ...budget.deadline import SYSTEM
 from ...errors import ConfigError, suggest_names
 from ...history.archive import Archive
-from ...history.usage import GROUPS, UsageGroup, group_usage
+from ...history.run_usage import GROUPS, UsageGroup, group_usage
 from ..age import parse_age
 from ..output import NARROW_COLUMNS, USER_ERRORS, exit_with_error, format_usd, print_line, print_raw, print_table
 from ..store_option import StoreLocation, StoreOption
