@@ -101,6 +101,8 @@ def test_a_run_that_met_a_limit_goes_on_behind_it(typed: Typed, place: Path) -> 
     refused = typed("resume", "last")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "budget" in refused.stderr
+    assert "--turns +20" in refused.stderr
+    assert "extend=" not in refused.stderr
 
 
 @pytest.mark.parametrize(("answer", "launched"), [("y", True), ("call-0=y", True), ("call-0=n not today", False)])
@@ -116,6 +118,7 @@ def test_a_run_that_waits_goes_on_with_the_answer(typed: Typed, place: Path, ans
     assert done_in(place) == ["launch A"] * launched
     again = typed("resume", "last")
     assert (again.returncode, "completed" in again.stderr) == (2, True)
+    assert "use --from-messages to start" in again.stderr
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ def filled(stock: Any) -> Any:
     """Three days with runs of two agents: one ended, one with a child, one killed."""
     clock = stock.clock
     looks = (call("look", path="a"), call("look", path="b"))
-    stock.keep(agent(clock, "stoker", "big", 100.0, *looks, limits=Limits(turns=2, usd=1)).run("Go.", run_id="aaaa1111"))
+    limits = Limits(turns=2, usd=1)
+    stock.keep(agent(clock, "stoker", "big", 100.0, *looks, limits=limits).run("Go.", run_id="aaaa1111"))
     clock.move(DAY)
     child = agent(clock, "finder", "free", None, say("Found."))
     chief = ScriptedModel(

@@ -33,6 +33,12 @@ class Bar:
         """Used and maximum amount, with units."""
         return f"{self.unit.show(self.used)} of {self.unit.show(self.ceiling)}"
 
+    @property
+    def max_amount_width(self) -> int:
+        """Width of the amount when all is used. Bars that grow must not change their width."""
+        full = len(self.unit.show(self.ceiling))
+        return max(len(self.amount), 2 * full + len(" of ") + (len(".9") if self.unit is Unit.SECONDS else 0))
+
     def render(self, ascii_only: bool = False, width: int = _MAX_WIDTH) -> str:
         """Render the bar as one line; `width` is that of the bar alone.
 
@@ -51,9 +57,9 @@ def render_bars(bars: Sequence[Bar], columns: int, ascii_only: bool = False) -> 
     In few columns the bars get shorter and then vanish; the amounts stay.
 
     >>> [line for _, line in render_bars([Bar("turns", 3, 6), Bar("tokens", 1, 9_000)], 34, ascii_only=True)]
-    ['       turns #####----- 3 of 6', '      tokens ---------- 1 of 9,000']
+    ['       turns ###--- 3 of 6', '      tokens ------ 1 of 9,000']
     """
-    longest = max((len(bar.amount) for bar in bars), default=0)
+    longest = max((bar.max_amount_width for bar in bars), default=0)
     width = min(_MAX_WIDTH, columns - _NAME_WIDTH - 2 - longest)
     for bar in bars:
         yield bar, bar.render(ascii_only, width if width >= _MIN_WIDTH else 0)

@@ -20,7 +20,8 @@ def convert_usage_error(error: Any) -> UsageError | None:
     if kind == "NoArgsIsHelpError":
         return None
     path = getattr(getattr(error, "ctx", None), "command_path", "flyball")
-    return UsageError(f"{_describe(kind, error)}; see {path} --help")
+    text = _describe(kind, error)
+    return UsageError(f"{text} See {path} --help" if text.endswith("?") else f"{text}; see {path} --help")
 
 
 def _describe(kind: str, error: Any) -> str:
