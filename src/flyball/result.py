@@ -114,6 +114,8 @@ class Result:
     sensitive: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """Parameters, by tool, whose values `to_dict` hides."""
     completion: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    unsupported: Sequence[str] = ()
+    """Claims of the report that no outcome supports, with the reason."""
     reflections: Sequence[str] = ()
     faults: Sequence[Mapping[str, str]] = ()
     """Faults of rules: `rule`, `trigger` and `reason`."""
@@ -169,8 +171,9 @@ class Result:
         return " ".join(part for part in parts if part)
 
     def list_remarks(self) -> list[str]:
-        """Return what differs from what was asked for: clamped limits, and models without a price."""
-        return [remark for remark in (self._explain_clamped(), self._explain_unpriced()) if remark]
+        """Return what differs from what was asked for, such as clamped limits and models without a price."""
+        remarks = (self._explain_clamped(), self._explain_unsupported(), self._explain_unpriced())
+        return [remark for remark in remarks if remark]
 
     def list_used(self) -> list[str]:
         """Return what was used of each budget, as in `3 of 8 turns`."""
@@ -218,6 +221,11 @@ class Result:
         limits: Mapping[str, Any] = getattr(self.events[0], "limits", {}) if self.events else {}
         clamped: Mapping[str, str] = limits.get("clamped", {})
         return "".join(f"Limit {text}." for text in clamped.values())
+
+    def _explain_unsupported(self) -> str:
+        if not self.unsupported:
+            return ""
+        return f"The report has {pluralize(len(self.unsupported), 'claim')} that the record does not support."
 
     def _explain_unpriced(self) -> str:
         money = self.budgets.get("usd")

@@ -19,6 +19,7 @@ from .. import event as events
 from .._internal.json_reader import JsonReader
 from .._internal.jsonable import to_jsonable
 from .._internal.text import to_one_line
+from ..budget.forecast import Forecast
 from ..budget.snapshot import BudgetSnapshot
 from ..event import Event
 from ..history.timeline import RowKind, Severity, TimelineReader, TimelineRow, format_call
@@ -162,6 +163,7 @@ class Live(Lines):
         super().__init__(console)
         self._live = RichLive(self, console=console, refresh_per_second=8, transient=True)
         self._budgets: Mapping[str, BudgetSnapshot] = {}
+        self._forecast: Forecast | None = None
         self._work_seconds = 0.0
         self._spinner = Spinner("dots" if console.encoding.startswith("utf") else "line")
         self._queued_lines: deque[tuple[str, str, Severity]] = deque()
@@ -185,6 +187,8 @@ class Live(Lines):
 
     def watch(self, point: Point, progress: Progress, about: object = None) -> None:
         self._budgets = progress.budgets
+        if point in (Point.TURN_STARTED, Point.TURN_ENDED):
+            self._forecast = progress.forecast
         self._work_seconds = progress.envelope.seconds - progress.envelope.reserve_s
 
     def print_line(self, head: str, text: str, severity: Severity) -> None:
@@ -233,6 +237,9 @@ class Live(Lines):
         bars = build_bars(self._budgets, top.seconds, self._work_seconds)
         for bar, line in render_bars(bars, options.max_width, options.ascii_only):
             yield Text(line, style="red" if bar.is_full else "cyan", no_wrap=True)
+            free_lines -= 1
+        if self._forecast is not None:
+            yield Text(str(self._forecast), style="dim", no_wrap=True)
             free_lines -= 1
         status = f"turn {top.turn}: {top.activity}" if top.turn else top.activity
         if top.is_silent:

@@ -24,11 +24,11 @@ from ..event import AskedPerson, Event, RunStarted
 from ..history.record import result_to_dict, save_last_record
 from ..person import About, Approver, Question, Verdict, allow, escape_control_characters
 from ..result import Stop
-from .run_ending import print_ending
 from .live import JsonLinesView, Lines, Live, RunView, SilentView
 from .output import EXIT_CODES, USER_ERRORS, exit_with_error, print_line, print_raw
 from .quiet_terminal import restore_echo
 from .run_config import RunConfig
+from .run_ending import print_ending
 from .saved_config import build_start_metadata
 from .store_option import StoreLocation
 from .wrapping import wrap_line

@@ -30,7 +30,7 @@ NO_MCP = "runs with --mcp cannot be replayed, because replay does not start MCP 
 _VOLATILE_FIELDS = frozenset(
     {
         "at", "budgets", "limits", "metadata", "parent_run_id", "run_id", "seconds", "seq", "session_id", "size",
-        "time", "timeout_s", "estimated_tokens", "wait_s",
+        "time", "timeout_s", "estimated_tokens", "wait_s", "forecast", "turns_left", "unsupported",
     }
 )  # fmt: skip
 """Event fields that are ignored in comparisons."""
