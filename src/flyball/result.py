@@ -168,6 +168,24 @@ class Result(Generic[Output]):
 
         The text includes what the run used of each budget.
         """
+        used = self.list_used()
+        seconds = Unit.SECONDS.show(round(self.seconds, 1))
+        spent = f"{self._explain_turns()} used {', '.join(used)} in {seconds}." if used else ""
+        why = f"{self._explain_stop()}."
+        parts = (why, spent, *self.list_remarks(), self._explain_next_step())
+        return " ".join(part for part in parts if part)
+
+    def list_remarks(self) -> list[str]:
+        """Return what differs from what was asked for, such as clamped limits and models without a price."""
+        remarks = (self._explain_clamped(), self._explain_unsupported(), self._explain_unpriced())
+        return [remark for remark in remarks if remark]
+
+    def list_used(self) -> list[str]:
+        """Return what was used of each budget, as in `3 of 8 turns`."""
+        budgets = self.budgets.items()
+        return [_format_used(name, snapshot) for name, snapshot in budgets if snapshot.used and name != "depth"]
+
+    def _explain_stop(self) -> str:
         why = _REASONS[self.stop]
         if self.stop is Stop.HALTED and self.stopped_by:
             why = f"{why} by {self.stopped_by}"
@@ -175,13 +193,7 @@ class Result(Generic[Output]):
             why = f"{why}: {self.warning.removesuffix('.')}"
         if self.error:
             why = f"{why} ({self.error.get('message')})"
-        used = [
-            _format_used(name, snapshot) for name, snapshot in self.budgets.items() if snapshot.used and name != "depth"
-        ]
-        seconds = Unit.SECONDS.show(round(self.seconds, 1))
-        spent = f"{self._explain_turns()} used {', '.join(used)} in {seconds}." if used else ""
-        notes = (self._explain_clamped(), self._explain_unsupported(), self._explain_unpriced())
-        return " ".join(part for part in (f"{why}.", spent, *notes, self._explain_next_step()) if part)
+        return why
 
     def _explain_turns(self) -> str:
         """Return the start of a sentence about usage, with the turns if their budget says another number."""
@@ -282,7 +294,16 @@ _NEXT_STEPS = {
 }
 
 
+_SINGULARS = {
+    "turns": "turn", "tool_calls": "tool call", "tokens": "token", "reflections": "reflection", "nudges": "nudge",
+    "retries": "retry", "children": "child",
+}  # fmt: skip
+
+
 def _format_used(name: str, snapshot: BudgetSnapshot) -> str:
     show = snapshot.unit.show
     amount = show(snapshot.used) if snapshot.ceiling is None else f"{show(snapshot.used)} of {show(snapshot.ceiling)}"
-    return amount if snapshot.unit is Unit.USD else f"{amount} {name.replace('_', ' ')}"
+    if snapshot.unit is Unit.USD:
+        return amount
+    is_one = snapshot.ceiling is None and snapshot.used == 1
+    return f"{amount} {_SINGULARS.get(name, name.replace('_', ' ')) if is_one else name.replace('_', ' ')}"

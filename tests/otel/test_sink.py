@@ -419,7 +419,7 @@ def test_without_the_extra_one_line_says_so(snapshot: Callable[..., None]) -> No
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.startswith("UsageError ")
-    assert "pip install 'flyball[otel]'\n" in done.stdout
+    assert "pip install 'flyball-ai[otel]'\n" in done.stdout
     snapshot(done.stdout)
 
 

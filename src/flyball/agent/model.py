@@ -90,9 +90,13 @@ def check_money_limit(money: IterationBudget | None, models: ModelSpec) -> None:
         if card.price is None:
             model = models.find(name)
             key = f"{model.provider}:{model.name}" if model.provider else model.name
-            raise UsageError(
+            why = (
                 f"the limit of {money.unit.show(money.ceiling)} cannot be enforced, because the price of {model.name} "
-                "is not known: pass price=TokenPrice(input=..., output=...) to the model, or set input and output in "
-                f'[prices."{key}"] of flyball.toml (dollars per million tokens), or pass unpriced="tokens_only" to '
-                "ignore the limit for this model"
+                "is not known"
+            )
+            setting = f'set input and output in [prices."{key}"] of flyball.toml (dollars per million tokens)'
+            raise UsageError(
+                f"{why}: pass price=TokenPrice(input=..., output=...) to the model, or {setting}, or pass "
+                'unpriced="tokens_only" to ignore the limit for this model',
+                command_text=f"{why}: {setting}, or use --tokens instead of --usd",
             )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..runtime.history import RunHistory
     from ..store import Row, Transcript
 
+NO_MCP = "runs with --mcp cannot be replayed, because replay does not start MCP servers"
 _VOLATILE_FIELDS = frozenset(
     {
         "at", "budgets", "limits", "metadata", "parent_run_id", "run_id", "seconds", "seq", "session_id", "size",
@@ -211,7 +212,7 @@ def _build_plan(agent: Agent, recorded: RecordedRun) -> Plan:
 
     plan = agent.plan("A task that the journal has.")
     if plan.spec.tools.sources:
-        raise UsageError("runs with --mcp cannot be replayed, because replay does not start MCP servers")
+        raise UsageError(NO_MCP)
     model = plan.spec.model
     others = {name: OfflineModel(other) for name, other in model.others.items()}
     spec = replace(plan.spec, model=replace(model, main=OfflineModel(model.main), others=others))

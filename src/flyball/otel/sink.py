@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
+from .._internal.distribution import format_install
 from .._internal.jsonable import to_jsonable
 from ..budget.snapshot import BudgetSnapshot
 from ..errors import ConfigError, UsageError
@@ -106,7 +107,7 @@ class OtelSink:
         try:
             from opentelemetry import metrics, trace
         except ImportError:
-            raise UsageError("the package opentelemetry is not installed: pip install 'flyball[otel]'") from None
+            raise UsageError(f"the package opentelemetry is not installed: {format_install('otel')}") from None
         self._trace = trace
         self._tracer = trace.get_tracer("flyball", str(__version__), tracer_provider)
         meter = metrics.get_meter("flyball", str(__version__), meter_provider)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from ..._internal import validation
+from ..._internal.distribution import format_install
 from ..._internal.text import REDACTED
 from ...errors import ConfigError, SourceError, UsageError
 from ..definition import Tool
@@ -64,7 +65,7 @@ def mcp(server: str | Sequence[str], **options: Unpack[ServerOptions]) -> McpSer
     except ModuleNotFoundError as error:
         if error.name != "mcp":
             raise
-        raise UsageError("MCP servers need the extra 'mcp': pip install 'flyball[mcp]'") from None
+        raise UsageError(f"MCP servers need the extra 'mcp': {format_install('mcp')}") from None
     return McpServer(server, options)
 
 
