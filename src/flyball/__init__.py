@@ -138,7 +138,9 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         from importlib.metadata import version
 
-        return version("flyball")
+        from ._internal.distribution import DISTRIBUTION
+
+        return version(DISTRIBUTION)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from queue import SimpleQueue
 from threading import Thread
@@ -54,6 +54,7 @@ class Recorder:
         "other_event_count",
         "sink_errors",
         "sinks",
+        "streamed",
         "turn",
         "unstored",
     )
@@ -72,6 +73,8 @@ class Recorder:
         self.sink_errors = 0
         self.ended = False
         """True once the end of the run is decided. Requests of sinks and hooks are then too late."""
+        self.streamed = 0
+        """Number of events that only the sinks have received."""
         self.unstored: list[EventRow] | None = None
         """Events that the journal of the run has yet to store. None if there is no journal."""
         self._max_events = events_kept
@@ -158,8 +161,34 @@ class Recorder:
         return rows
 
     def stream(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
-        """Pass an event to the sinks only. It is not kept or numbered, because a replayed run has none."""
-        self._deliver(kind(self.seq, self.at, self.turn, self.header, *fields))
+        """Pass an event to the sinks only. It is not kept, and counted apart, because a replayed run has none."""
+        self.streamed += 1
+        self._deliver(kind(-self.streamed, self.at, self.turn, self.header, *fields))
+
+    def show(self, content: object, sensitive: Mapping[str, frozenset[str]]) -> None:
+        """Pass a request, reply or outcome to the sinks that have `receive_content`.
+
+        It is no event, so that no other sink gets to see it. `sensitive` has the parameters to hide, by tool.
+        """
+        for sink in self.sinks:
+            receive = getattr(sink, "receive_content", None)
+            if receive is not None:
+                try:
+                    receive(self.header, content, sensitive)
+                except Exception:
+                    self.sink_errors += 1
+
+    def build_headers(self) -> dict[str, str]:
+        """Return the headers that sinks add to requests to other services, such as those of a trace."""
+        headers: dict[str, str] = {}
+        for sink in self.sinks:
+            build = getattr(sink, "build_headers", None)
+            if build is not None:
+                try:
+                    headers |= build(self.header)
+                except Exception:
+                    self.sink_errors += 1
+        return headers
 
     def _deliver(self, event: Event) -> None:
         for sink in self.sinks:

@@ -93,7 +93,10 @@ def send_request(
         attempt,
         messages.estimate_bytes(tokens),
         None if deadline == math.inf else deadline - run.clock.at,
+        run.model.card.server,
     )
+    if run.recorder.sinks:
+        run.recorder.show(request, run.spec.tools.sensitive)
     answer: Reply | ModelFailure = _CLOSED_FAILURE
     try:
         answer = run.receive((yield Ask(request, deadline)))
@@ -122,9 +125,11 @@ def prepare_request(run: RunState, request: Request, notices: tuple[Notice, ...]
 def _emit_answer(run: RunState, request: Request, answer: Reply | ModelFailure, is_estimate: bool) -> None:
     """Record the answer to a request, what the provider counted, and that the model has seen the notices."""
     if isinstance(answer, ModelFailure):
-        failed = request.purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0, is_estimate
+        failed = request.purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0, is_estimate, None, None
         run.recorder.emit(ModelReplied, *failed)
         return
+    if run.recorder.sinks:
+        run.recorder.show(answer, run.spec.tools.sensitive)
     purpose, used = request.purpose, answer.usage or _NO_USAGE
     if used.input and purpose is _TURN:
         run.messages.input_tokens = used.input
@@ -132,7 +137,7 @@ def _emit_answer(run: RunState, request: Request, answer: Reply | ModelFailure, 
         run.hooks.mark_delivered()
     run.recorder.emit(
         ModelReplied, purpose, answer.finish, used.input, used.output, len(answer.calls), None, None, used.cached,
-        used.reasoning, is_estimate,
+        used.reasoning, is_estimate, answer.model, answer.id,
     )  # fmt: skip
 
 

@@ -192,6 +192,8 @@ def record_outcome(run: RunState, outcome: Outcome, group: int | None) -> None:
     is_done, reason = type(outcome) is Success, None
     if not is_done or outcome.same_as is not None:
         reason = _find_reason(outcome)
+    if run.recorder.sinks:
+        run.recorder.show(outcome, run.spec.tools.sensitive)
     run.recorder.emit(ToolEnded, call_id, tool, _DONE if is_done else outcome.status, reason, outcome.seconds)
     run.messages.add_result(call_id, tool, outcome.text, not is_done, group)
     progress.results.append(outcome)
