@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -12,8 +12,9 @@ from typing import Any, Self
 from .._internal import validation
 from ..errors import UnknownBudget, UsageError
 from ..unit import Unit
-from .budget import CountChange, Hold, IterationBudget
+from .budget import Hold, IterationBudget
 from .budget_set import BudgetSet, build_templates
+from .changes import CountChange
 from .deadline import SYSTEM, Clock, Deadline
 from .snapshot import BudgetSnapshot
 from .warnings import BudgetWarnings, UseThresholds, find_nearly_over, find_thresholds
@@ -291,7 +292,7 @@ class TurnBudget:
     def clear_marks(self) -> None:
         """Remove the marks of all budgets. Rules and warnings then set those at which they want to look."""
         for budget in self.budgets.created:
-            budget.clear_mark()
+            budget.mark = math.inf
 
     @property
     def has_count_changes(self) -> bool:
@@ -301,9 +302,7 @@ class TurnBudget:
     def take_count_changes(self) -> list[tuple[str, CountChange]]:
         """Return the counts set since the last call, each with the key of its budget."""
         with self.lock:
-            changes: Sequence[CountChange] = ()
-            if self.changes is not None:
-                changes, self.changes.counts = self.changes.counts, ()
+            changes = () if self.changes is None else self.changes.take_counts()
         keys = {id(budget): key for key, budget in self.budgets.items()}
         return [(keys.get(id(change.budget), change.budget.name), change) for change in changes]
 

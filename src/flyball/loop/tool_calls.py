@@ -26,10 +26,8 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     outcomes: list[Outcome] = []
     run.progress.outcomes = outcomes
     shared, tools = run.shared, run.spec.tools
-    groups, group_n = (calls,), None
-    if len(calls) > 1:
-        groups, group_n = run.admission.group_calls(calls), run.messages.next_n
-    for group in groups:
+    group_n = run.messages.next_n if len(calls) > 1 else None
+    for group in run.admission.group_calls(calls):
         started: list[Prepared] = []
         others: dict[str, Outcome] = {}
         """Outcomes of the calls that no driver makes, by call id."""
