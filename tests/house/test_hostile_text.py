@@ -241,7 +241,8 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
 BOUNDED = {
     "completion/report_words.py": "texts that report_check.py has cut",
     "chain/foreign.py": "HTTP servers bound a header, and each is read by an expression without repetition of its own",
-    "cli/commands/prune.py": "an age that the user types",
+    "cli/age.py": "an age that the user types",
+    "cli/hints.py": "an id of a run, matched by one class of characters",
     "doctor/installation.py": "the requirements of this package itself",
     "_internal/table.py": "keys of a file that the user writes, each matched once by one class of characters",
     "rules/file.py": "names in a file that the user writes, matched by parts that share no character",

@@ -239,7 +239,7 @@ class Live(Lines):
             yield Text(line, style="red" if bar.is_full else "cyan", no_wrap=True)
             free_lines -= 1
         if self._forecast is not None:
-            yield Text(str(self._forecast), style="dim", no_wrap=True)
+            yield Text(str(self._forecast), style="dim")
             free_lines -= 1
         status = f"turn {top.turn}: {top.activity}" if top.turn else top.activity
         if top.is_silent:
