@@ -74,7 +74,8 @@ def to_record(result: Result, *, with_events: bool = True, first_message: int = 
     """
     record = to_jsonable({**_build_data_machine_record(result, first_message), **_build_own_record(result)})
     mode = result.metadata.get("mode")
-    # Those are converted already. The longest lists of a long run need not be converted twice.
+    # Those are converted already. The longest parts of a record need not be converted twice.
+    record["budgets"] = {name: snapshot.to_dict() for name, snapshot in result.budgets.items()}
     record["tool_execution_results"] = _describe_outcomes(result)
     record["request_metadata"] = [_describe_request(event, mode) for event in _select_requests(result)]
     record["events"] = [event.to_dict() for event in result.events] if with_events else []
@@ -219,7 +220,7 @@ def _build_own_record(result: Result) -> dict[str, Any]:
         "cost_usd": {model: Unit.USD.outer(cost) for model, cost in result.cost.items()},
         "unpriced": list(result.unpriced),
         "estimated_requests": result.estimated_requests,
-        "budgets": {name: snapshot.to_dict() for name, snapshot in result.budgets.items()},
+        "budgets": {},
         "completion": result.completion,
         "reflections": result.reflections,
         "faults": result.faults,

@@ -34,6 +34,7 @@ class SessionLease:
         self.guard: Guard | None = None
         self.on_lost: Callable[[], object] = lambda: None
         self._seconds = seconds
+        self._lost_after_s = seconds * _LOST_AFTER
         self._renewed_at = 0.0
         self._ended = False
         self._lock = Lock()
@@ -42,7 +43,7 @@ class SessionLease:
     @property
     def is_held(self) -> bool:
         """True if the lease certainly belongs to this run. The clock also counts while the process is suspended."""
-        return self.guard is not None and not self._ended and monotonic() < self.lost_at
+        return self.guard is not None and not self._ended and monotonic() < self._renewed_at + self._lost_after_s
 
     @property
     def due_at(self) -> float:
@@ -52,7 +53,7 @@ class SessionLease:
     @property
     def lost_at(self) -> float:
         """Monotonic time at which the lease is lost if it was not renewed."""
-        return self._renewed_at + self._seconds * _LOST_AFTER
+        return self._renewed_at + self._lost_after_s
 
     @property
     def retry_s(self) -> float:

@@ -20,6 +20,7 @@ from .codec import encode_json
 
 _JSON_TYPES = frozenset[type[Any]]({int, float, bool, str, type(None)})
 _STR_ONLY = frozenset[type[Any]]({str})
+_MAX_DEPTH = 5
 _ENUMS = frozenset[type[Any]]({FailureKind, Finish, Purpose, Reason, Status, Stop})
 """Enums of strings. pydantic_core takes a microsecond for a member."""
 
@@ -104,15 +105,23 @@ def _encode_fields(names: Sequence[str], values: Sequence[Any]) -> str:
 
 
 def _to_json_value(value: Any) -> Any:
-    """Return what `to_jsonable` does, or a flat tuple or dict that pydantic_core writes in the same way."""
+    """Return what `to_jsonable` does, or a value that pydantic_core writes in the same way."""
     kind = cast("type[Any]", type(value))
     if kind in _ENUMS:
         return value._value_
-    if kind is tuple and _JSON_TYPES.issuperset(map(type, value)):
-        return value
-    if kind is dict and _JSON_TYPES.issuperset(map(type, value.values())) and _STR_ONLY.issuperset(map(type, value)):
-        return value
-    return to_jsonable(value)
+    return value if _is_json(value, _MAX_DEPTH) else to_jsonable(value)
+
+
+def _is_json(value: Any, depth: int) -> bool:
+    """Check for a value that pydantic_core writes as `to_jsonable` converts it: most are small and flat."""
+    kind = cast("type[Any]", type(value))
+    if kind is dict:
+        if not _STR_ONLY.issuperset(map(type, value)):
+            return False
+        value = value.values()
+    elif kind is not tuple and kind is not list:
+        return kind in _JSON_TYPES
+    return _JSON_TYPES.issuperset(map(type, value)) or (depth > 0 and all(_is_json(item, depth - 1) for item in value))
 
 
 @cache
