@@ -142,7 +142,11 @@ class _JsonWriter:
             while name in table:  # 1 and "1" are two keys in Python, and every lone surrogate becomes "?"
                 duplicates[base_name] = number = duplicates.get(base_name, 0) + 1
                 name = f"{base_name}'" if number == 1 else f"{base_name}'{number}"
-            table[name] = self.write(item, depth)
+            if item is None or type(item) is bool:  # a call for each would take longer
+                self.remaining_values -= 1
+                table[name] = item
+            else:
+                table[name] = self.write(item, depth)
         return table
 
 

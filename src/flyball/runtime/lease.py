@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from threading import Condition, Lock, Thread
 from time import monotonic
@@ -65,7 +66,7 @@ class SessionLease:
 
         If `end` was called meanwhile, the lease is released again.
         """
-        owner = build_owner(os.getpid())
+        owner = _build_own_owner(os.getpid())
         with LEASE_RENEWER.acquiring(self):
             started_at, found = monotonic(), self.store.lease.acquire(self.session, owner, self._seconds)
             if isinstance(found, Holder) and LEASE_RENEWER.is_abandoned(found, owner, self):
@@ -234,6 +235,10 @@ LEASE_RENEWER = LeaseRenewer()
 def build_owner(pid: int) -> str:
     """Return the owner of a lease: host, process id and process start, because process ids are reused."""
     return f"{socket.gethostname()}:{pid}:{_read_process_start(pid)}"
+
+
+_build_own_owner = cache(build_owner)
+"""Owner of this process, which does not change. A forked child has another pid."""
 
 
 def _read_process_start(pid: int) -> str:

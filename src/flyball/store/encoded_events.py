@@ -11,6 +11,7 @@ from typing import Any, cast, overload
 from pydantic_core import PydanticSerializationError, to_json
 
 from .._internal.jsonable import to_jsonable
+from ..budget.snapshot import BudgetSnapshot
 from ..event import Event, Header, own_fields
 from ..outcome import Reason, Status
 from ..recorder import EventRow
@@ -20,6 +21,7 @@ from .codec import encode_json
 
 _JSON_TYPES = frozenset[type[Any]]({int, float, bool, str, type(None)})
 _STR_ONLY = frozenset[type[Any]]({str})
+_SNAPSHOT_ONLY = frozenset[type[Any]]({BudgetSnapshot})
 _MAX_DEPTH = 5
 _ENUMS = frozenset[type[Any]]({FailureKind, Finish, Purpose, Reason, Status, Stop})
 """Enums of strings. pydantic_core takes a microsecond for a member."""
@@ -109,6 +111,10 @@ def _to_json_value(value: Any) -> Any:
     kind = cast("type[Any]", type(value))
     if kind in _ENUMS:
         return value._value_
+    if kind is not dict and isinstance(value, Mapping):
+        table = dict(cast("Mapping[Any, Any]", value))
+        if _SNAPSHOT_ONLY.issuperset(map(type, table.values())):  # the budgets at the end of a run
+            return {name: snapshot.to_dict() for name, snapshot in table.items()}
     return value if _is_json(value, _MAX_DEPTH) else to_jsonable(value)
 
 
