@@ -175,12 +175,7 @@ class Step:
         if self.guard is None and (self.messages or self.state is not None or self.release):
             raise UsageError("a step with messages, state or a release needs the guard of the session")
         if not self.run_id and (
-            self.rows
-            or self.events
-            or self.start
-            or self.finish
-            or self.again
-            or self.drop_events_after is not None
+            self.rows or self.events or self.start or self.finish or self.again or self.drop_events_after is not None
         ):
             raise UsageError("a step with a start, rows, events or a finish needs the run_id")
         last_seq = -1

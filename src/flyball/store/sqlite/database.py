@@ -71,9 +71,7 @@ class Database:
         assert self._writer is not None
         return self._writer.run_all(actions)
 
-    def try_write_all(
-        self, actions: Sequence[Callable[[sqlite3.Connection], object]]
-    ) -> list[Exception | None] | None:
+    def try_write_all(self, actions: Sequence[Callable[[sqlite3.Connection], object]]) -> list[Exception | None] | None:
         """Run actions as `write_all` does, but only if that needs no waiting. Otherwise return None."""
         self._check_process()
         assert self._writer is not None
