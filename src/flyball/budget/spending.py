@@ -184,17 +184,17 @@ class Spending:
         is not the usual one. Threads that settle requests of one run at the same time hold the lock of its budgets.
         """
         input, output, used, price = usage.input, usage.output, self._used, price or self.price
-        tokens, money = input + output, 0 if price is None else price.cost(usage)
-        self._settle_amounts(holds, tokens, money)
+        money = 0 if price is None else price.cost(usage)
+        self._settle_amounts(holds, input + output, money)
         used[0] += input
         used[1] += output
-        if usage.cached or usage.reasoning or usage.written:
+        if usage.cached or usage.reasoning or usage.written:  # most requests have none of them
             used[2] += usage.cached
             used[3] += usage.reasoning
             used[4] += usage.written
         if input > self.largest_input_tokens:
             self.largest_input_tokens = input
-        return tokens, money
+        return input + output, money
 
     def settle_estimate(self, holds: Holds, input_tokens: int = 0, output_tokens: int = 0) -> Holds:
         """Settle a request whose usage was not reported, and return the tokens and the money.
@@ -217,12 +217,12 @@ class Spending:
             self.costs[self._model] += money
         elif self._model not in self.unpriced:
             self.unpriced += (self._model,)
-        if not (money or holds[1]):
+        if money or holds[1]:
+            with self.envelope.lock:
+                self._tokens.settle(holds[0], tokens)
+                self.envelope.budgets["usd"].settle(holds[1], money)
+        else:
             self._tokens.settle(holds[0], tokens)
-            return
-        with self.envelope.lock:
-            self._tokens.settle(holds[0], tokens)
-            self.envelope.budgets["usd"].settle(holds[1], money)
 
 
 def compute_affordable_output(price: Price, input_tokens: int, money: int) -> float:

@@ -58,6 +58,7 @@ class RunJournal:
     """
 
     is_stored = True
+    described = None
 
     def __init__(
         self,
@@ -236,12 +237,7 @@ class RunJournal:
             self._pending.add_extended(len(history.answers) - 1, [extension])
             return history
         elif stop is not None:
-            advice = (
-                "extend= with more of the limit that it reached"
-                if stop in EXTENDABLE_STOPS
-                else "from_messages=True to start a new run from its messages"
-            )
-            raise ResumeError(f"run {plan.run_id}", f"it ended as {stop}; pass {advice}")
+            raise _build_ended_error(plan.run_id, stop)
         history.signals += () if extension is None else (extension,)
         return history
 
@@ -275,12 +271,15 @@ class RunJournal:
         assert self._recorder is not None, "a replay has a recorder"
         step, steps, version = len(player.answers) + 1, len(self.history.started), self.history.version
         wants = "the run ends" if player.effect is None else f"the run wants {type(player.effect).__name__}"
+        changed = (
+            f"code, rules or tools have changed: at step {step} of {steps}, {wants}, and the journal, written by "
+            f"Flyball {version}, has another step. This is Flyball {__version__}."
+        )
         return ResumeError(
             f"run {self._recorder.header.run_id}",
-            f"code, rules or tools have changed: at step {step} of {steps}, {wants}, and the "
-            f"journal, written by Flyball {version}, has another step. This is Flyball {__version__}. "
-            "Resume it with the same agent and version, or pass from_messages=True to start a new run from its "
-            "messages",
+            f"{changed} Resume it with the same agent and version, or pass from_messages=True to start a new run from "
+            "its messages",
+            command_reason=f"{changed} --from-messages starts a new run from its messages",
         )
 
     def release(self) -> None:
@@ -437,6 +436,19 @@ class RunJournal:
         self.failure = self.failure or dict(describe_error(error))
         if not isinstance(error, StoreError):
             log.error("the store raised an exception that is not a StoreError", exc_info=error)
+
+
+def _build_ended_error(run_id: str, stop: str) -> ResumeError:
+    """Return the error for a run that ended and that nothing lets continue."""
+    if stop in EXTENDABLE_STOPS:
+        advice = "extend= with more of the limit that it reached"
+        options = "--turns +20, or more of the limit that it reached"
+    else:
+        aim = "to start a new run from its messages"
+        advice, options = f"from_messages=True {aim}", f"--from-messages {aim}"
+    return ResumeError(
+        f"run {run_id}", f"it ended as {stop}; pass {advice}", command_reason=f"it ended as {stop}; use {options}"
+    )
 
 
 def _find_asked(events: Sequence[Mapping[str, Any]], question: str | None) -> int | None:

@@ -93,6 +93,10 @@ def _fail_remote_children(tasks: Sequence[Any]) -> None:
             task.own_result = Result(stop=Stop.FAILED, error=error, run_id=task.run_id)
 
 
+def _ignore(event: Event) -> None:
+    pass
+
+
 class EventMuter:
     """Holds back replayed events that sinks and the store have received before.
 
@@ -108,8 +112,11 @@ class EventMuter:
         self._next_event = journal.next_event
         self._has_ended = journal.has_ended
         self._is_muted = self._next_event is None or reported_count > 0 or self._has_ended
+        if self._next_event is None:
+            recorder.sinks = (_ignore,) if recorder.is_watched else ()  # it stays watched, so its events stay the same
+        elif self._is_muted:
+            recorder.sinks = (self._on_event,)
         if self._is_muted:
-            recorder.sinks = () if self._next_event is None else (self._on_event,)
             recorder.unstored = None
 
     def _on_event(self, event: Event) -> None:
@@ -120,8 +127,7 @@ class EventMuter:
         """Deliver all further events, unless the run had ended."""
         if self._is_muted and not self._has_ended:
             if self._next_event is not None:
-                self._recorder.other_event_count += self._next_event - self._recorder.seq
-                self._recorder.seq = self._next_event
+                self._recorder.skip_to(self._next_event)
             self._recorder.sinks, self._recorder.unstored = self._sinks, self._unstored
             self._is_muted = False
 
