@@ -140,10 +140,8 @@ def _describe_outcomes(result: Result) -> list[dict[str, Any]]:
 
 def _parse_parameters(arguments: Any) -> Any:
     """Return the parameters as a mapping, or as the model wrote them if they are none or very many."""
-    if type(arguments) is dict and _PLAIN_PARAMETERS.issuperset(map(type, arguments.values())):
-        flat = cast("dict[object, Any]", arguments)
-        if len(flat) <= _MAX_PARAMETERS and all(type(key) is str for key in flat):
-            return flat
+    if _is_flat(arguments):
+        return arguments
     try:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
         if text.count(",") > _MAX_PARAMETERS:
@@ -152,6 +150,18 @@ def _parse_parameters(arguments: Any) -> Any:
     except (TypeError, ValueError, RecursionError):
         return arguments
     return cast("object", parsed) if isinstance(parsed, dict) else arguments
+
+
+def _is_flat(arguments: object) -> bool:
+    """Check for a mapping of few parameters that JSON takes as they are."""
+    if not isinstance(arguments, dict):
+        return False
+    parameters = cast("dict[object, object]", arguments)
+    return (
+        len(parameters) <= _MAX_PARAMETERS
+        and _PLAIN_PARAMETERS.issuperset(map(type, parameters.values()))
+        and all(type(name) is str for name in parameters)
+    )
 
 
 def _describe_usage(usage: Usage) -> dict[str, int]:

@@ -111,11 +111,22 @@ def _to_json_value(value: Any) -> Any:
     kind = cast("type[Any]", type(value))
     if kind in _ENUMS:
         return value._value_
-    if kind is not dict and isinstance(value, Mapping):
-        table = dict(cast("Mapping[Any, Any]", value))
-        if _SNAPSHOT_ONLY.issuperset(map(type, table.values())):  # the budgets at the end of a run
-            return {name: snapshot.to_dict() for name, snapshot in table.items()}
-    return value if _is_json(value, _MAX_DEPTH) else to_jsonable(value)
+    if _is_json(value, _MAX_DEPTH):
+        return value
+    return _describe_budgets(value) or to_jsonable(value)
+
+
+def _describe_budgets(value: object) -> dict[str, Any] | None:
+    """Return the budgets at the end of a run in JSON types. None for any other value."""
+    if not isinstance(value, Mapping):
+        return None
+    try:
+        budgets = dict(cast("Mapping[str, Any]", value))
+    except Exception:  # a mapping of the user may raise
+        return None
+    if not _SNAPSHOT_ONLY.issuperset(map(type, budgets.values())):
+        return None
+    return {name: snapshot.to_dict() for name, snapshot in budgets.items()}
 
 
 def _is_json(value: Any, depth: int) -> bool:
