@@ -158,7 +158,7 @@ class Codec:
                 if field_value is default:
                     continue
                 # As `_write` does; a call for each field would take longer.
-                kind = type(field_value)
+                kind = cast("type[Any]", type(field_value))
                 if kind in _PLAIN_TYPES or (kind is int and -_MAX_INT < field_value < _MAX_INT):
                     row[key] = field_value
                     continue
@@ -181,7 +181,7 @@ class Codec:
     def _write_list(self, value: Iterable[Any], depth: int) -> list[Any]:
         return [self._write(item, depth + 1) for item in value]
 
-    def _write_dict(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    def _write_dict(self, value: Mapping[Any, Any], depth: int) -> Mapping[str, Any]:
         if _TAG not in value and _STR_ONLY.issuperset(map(type, value)):
             if _PLAIN_TYPES.issuperset(map(type, value.values())):
                 return value

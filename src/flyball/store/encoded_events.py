@@ -11,6 +11,7 @@ from typing import Any, cast, overload
 from pydantic_core import PydanticSerializationError, to_json
 
 from .._internal.jsonable import to_jsonable
+from ..budget.snapshot import BudgetSnapshot
 from ..event import Event, Header, own_fields
 from ..outcome import Reason, Status
 from ..recorder import EventRow
@@ -20,6 +21,8 @@ from .codec import encode_json
 
 _JSON_TYPES = frozenset[type[Any]]({int, float, bool, str, type(None)})
 _STR_ONLY = frozenset[type[Any]]({str})
+_SNAPSHOT_ONLY = frozenset[type[Any]]({BudgetSnapshot})
+_MAX_DEPTH = 5
 _ENUMS = frozenset[type[Any]]({FailureKind, Finish, Purpose, Reason, Status, Stop})
 """Enums of strings. pydantic_core takes a microsecond for a member."""
 
@@ -104,15 +107,38 @@ def _encode_fields(names: Sequence[str], values: Sequence[Any]) -> str:
 
 
 def _to_json_value(value: Any) -> Any:
-    """Return what `to_jsonable` does, or a flat tuple or dict that pydantic_core writes in the same way."""
+    """Return what `to_jsonable` does, or a value that pydantic_core writes in the same way."""
     kind = cast("type[Any]", type(value))
     if kind in _ENUMS:
         return value._value_
-    if kind is tuple and _JSON_TYPES.issuperset(map(type, value)):
+    if _is_json(value, _MAX_DEPTH):
         return value
-    if kind is dict and _JSON_TYPES.issuperset(map(type, value.values())) and _STR_ONLY.issuperset(map(type, value)):
-        return value
-    return to_jsonable(value)
+    return _describe_budgets(value) or to_jsonable(value)
+
+
+def _describe_budgets(value: object) -> dict[str, Any] | None:
+    """Return the budgets at the end of a run in JSON types. None for any other value."""
+    if not isinstance(value, Mapping):
+        return None
+    try:
+        budgets = dict(cast("Mapping[str, Any]", value))
+    except Exception:  # a mapping of the user may raise
+        return None
+    if not _SNAPSHOT_ONLY.issuperset(map(type, budgets.values())):
+        return None
+    return {name: snapshot.to_dict() for name, snapshot in budgets.items()}
+
+
+def _is_json(value: Any, depth: int) -> bool:
+    """Check for a value that pydantic_core writes as `to_jsonable` converts it: most are small and flat."""
+    kind = cast("type[Any]", type(value))
+    if kind is dict:
+        if not _STR_ONLY.issuperset(map(type, value)):
+            return False
+        value = value.values()
+    elif kind is not tuple and kind is not list:
+        return kind in _JSON_TYPES
+    return _JSON_TYPES.issuperset(map(type, value)) or (depth > 0 and all(_is_json(item, depth - 1) for item in value))
 
 
 @cache

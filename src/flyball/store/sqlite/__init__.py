@@ -84,19 +84,19 @@ class SqliteStore(Closing):
         steps: Sequence[Step],
         write_all: Callable[[Sequence[Callable[[sqlite3.Connection], object]]], Sequence[Exception | None] | None],
     ) -> Sequence[Exception | None] | None:
-        step_writer, now, errors = self.step_writer, self.wall(), list[Exception | None]([None] * len(steps))
-        actions: dict[int, Callable[[sqlite3.Connection], object]] = {}
+        now = self.wall()
+        actions: list[Callable[[sqlite3.Connection], object]] = []
+        invalid: dict[int, Exception] = {}
         for n, step in enumerate(steps):
             try:
-                actions[n] = partial(step_writer.write_step, encoded=EncodedStep.of(step), now=now)
+                actions.append(partial(self.step_writer.write_step, encoded=EncodedStep.of(step), now=now))
             except FlyballError as error:
-                errors[n] = error
-        found = write_all(list(actions.values()))
-        if found is None:
-            return None
-        for n, error in zip(actions, found, strict=True):
-            errors[n] = error
-        return errors
+                invalid[n] = error
+        errors = write_all(actions)
+        if errors is None or not invalid:
+            return errors
+        rest = iter(errors)
+        return [invalid[n] if n in invalid else next(rest) for n in range(len(steps))]
 
     def prune(self, before: float) -> Pruned:
         """Delete runs and sessions not updated since, unless a lease holds them."""
