@@ -26,10 +26,8 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     outcomes: list[Outcome] = []
     run.progress.outcomes = outcomes
     shared, tools = run.shared, run.spec.tools
-    groups, group_n = (calls,), None
-    if len(calls) > 1:
-        groups, group_n = run.admission.group_calls(calls), run.messages.next_n
-    for group in groups:
+    group_n = run.messages.next_n if len(calls) > 1 else None
+    for group in run.admission.group_calls(calls):
         started: list[Prepared] = []
         others: dict[str, Outcome] = {}
         """Outcomes of the calls that no driver makes, by call id."""
@@ -53,7 +51,7 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
             made = run.receive((yield Act(started, run.budget.work_at)))
             if tools.may_delegate:
                 children.settle_children(run, started, made)
-        _record_group(run, group, zip(started, made, strict=True), others, group_n)
+        _record_group(run, group, iter(started), iter(made), others, group_n)
         if others:
             emit_refusals(run)
     return outcomes
@@ -118,7 +116,7 @@ def _prepare_call(run: RunState, call: Call) -> Prepared | Outcome:
     veto = call_hooks(run, _CALLED, call)
     if veto is not None:
         return _build_denied(call, Reason.RULE, veto.message)
-    if signals.halt is not None:
+    if signals.has_stop and signals.halt is not None:
         return _build_denied(call, Reason.RULE, signals.halt.message or "the run is halted")
     if run.evidence is not None:
         why = run.evidence.check_call(call.id, call.name, prepared.values)
@@ -147,7 +145,8 @@ def _check_approval(run: RunState, call: Call, prepared: Prepared) -> Denied | N
 def _record_group(
     run: RunState,
     group: Sequence[Call],
-    made: Iterator[tuple[Prepared, Outcome]],
+    started: Iterator[Prepared],
+    made: Iterator[Outcome],
     others: Mapping[str, Outcome],
     group_n: int | None,
 ) -> None:
@@ -159,8 +158,7 @@ def _record_group(
             if type(outcome) is Success and outcome.ends_run:  # an equal call's result is reused
                 run.completion.note_final_result(outcome)
         else:
-            ready, outcome = next(made)
-            tool = ready.tool
+            tool, outcome = next(started).tool, next(made)
             if type(outcome) is not Success or outcome.changes or outcome.ends_run or outcome.artifact is not None:
                 _apply_outcome(run, outcome)
         if run.approvals.verdicts:
