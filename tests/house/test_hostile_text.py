@@ -45,11 +45,11 @@ from flyball.testing.cassette import Redactor
 from flyball.testing.server.reply import split_words
 from flyball.toolbox.fetch_tool import fetch
 from flyball.toolbox.html import FetchedBody, as_text, html_to_text
+from flyball.tools.definition import Tool
 from flyball.tools.excerpt import make_excerpt, serialize_content
-from flyball.tools.mcp.server import mcp
-from flyball.tools.mcp.stdio import OutputTail
+from flyball.tools.mcp_client.server import mcp
+from flyball.tools.mcp_client.stdio import OutputTail
 from flyball.tools.pattern import Pattern
-from flyball.tools.tool import Tool
 from flyball.wire import normalize, to_anthropic
 
 Read = Callable[[Any], object]
@@ -197,10 +197,10 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("message.py", "an id of colons", lambda text: message(id=text), repeated(":1", "x"), LETTERS),
     ("message.py", "a time of digits", lambda text: message(created_at=text), repeated("1", "", "2031-"), LETTERS),
     ("wire/writer.py", "an image of ;", image, repeated(";", start="data:"), LETTERS),
-    ("tools/tool.py", "a name of signs", tool, repeated("!"), LETTERS),
+    ("tools/definition.py", "a name of signs", tool, repeated("!"), LETTERS),
     ("tools/pattern.py", "a pattern that backtracks", matched, repeated("a", "!"), repeated("a")),
-    ("tools/mcp/server.py", "a command of secrets", lambda text: mcp(text).name, repeated("key "), repeated("x ")),
-    ("tools/mcp/stdio.py", "stderr in small pieces", stderr, pieces(b"x"), pieces(b"xxxxxxxx")),
+    ("tools/mcp_client/server.py", "a command of keys", lambda text: mcp(text).name, repeated("key "), repeated("x ")),
+    ("tools/mcp_client/stdio.py", "stderr in small pieces", stderr, pieces(b"x"), pieces(b"xxxxxxxx")),
     ("tools/excerpt.py", "a result of quotes", excerpt_of, repeated('"'), PROSE),
     ("_internal/path.py", "JSON that is nested", look_up, repeated('{"a":', "1"), PROSE),
     ("rules/template.py", "a value of braces", template, repeated("{{"), PROSE),
@@ -241,7 +241,8 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
 BOUNDED = {
     "completion/report_words.py": "texts that report_check.py has cut",
     "chain/foreign.py": "HTTP servers bound a header, and each is read by an expression without repetition of its own",
-    "cli/commands/prune.py": "an age that the user types",
+    "cli/age.py": "an age that the user types",
+    "cli/hints.py": "an id of a run, matched by one class of characters",
     "doctor/installation.py": "the requirements of this package itself",
     "_internal/table.py": "keys of a file that the user writes, each matched once by one class of characters",
     "rules/file.py": "names in a file that the user writes, matched by parts that share no character",
@@ -249,7 +250,7 @@ BOUNDED = {
     "toolbox/regex_worker.py": "runs in a process of its own, which is killed",
     "tool_rules/rules.py": "the place of a mistake, which is made here",
     "tools/signature.py": "docstrings, which are code of the user",
-    "tools/mcp/session.py": "names of tools, matched by one class of characters",
+    "tools/mcp_client/session.py": "names of tools, matched by one class of characters",
 }
 """Modules that use `re`, and why their input needs no case."""
 
