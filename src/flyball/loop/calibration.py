@@ -106,8 +106,10 @@ class LikelyTokens:
     def note(self, provider: str | None, model: str, reported: int) -> None:
         """Note the input that the provider reported for the last request."""
         requested, self._requested = self._requested, 0
-        if requested and reported >= _MIN_REPORTED and _LOWEST <= reported / requested <= _HIGHEST:
-            self._reported = requested, reported
+        if not requested:
+            return
+        self._reported = requested, reported
+        if reported >= _MIN_REPORTED and _LOWEST <= reported / requested <= _HIGHEST:
             CALIBRATION.note(provider, model, reported / requested)
 
 

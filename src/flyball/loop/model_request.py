@@ -228,7 +228,8 @@ def _estimate_nearer(run: RunState, request: Request, tokens: int) -> int:
         return tokens
     if run.likely is None:
         run.likely = LikelyTokens(UNKNOWN_SCALE if run.model.name else scale)
-    return min(tokens, run.likely.estimate(request, run.messages.view.messages, run.model.facts.provider))
+    nearer = run.likely.estimate(request, run.messages.view.messages, run.model.facts.provider)
+    return min(tokens, max(nearer, run.spending.largest_input_tokens))  # a conversation rarely gets shorter
 
 
 def _claim_shared(run: RunState, shared: SharedBudget, holds: Holds) -> Flow[End | None]:
