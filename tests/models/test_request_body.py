@@ -8,7 +8,7 @@ import pytest
 
 from flyball import ConfigError
 from flyball.message import Message
-from flyball.models import AnthropicModel, OpenAIModel
+from flyball.models import AnthropicModel, GeminiModel, OpenAIModel, ResponsesModel
 from flyball.models.http import HttpModel
 from flyball.request import Request
 from flyball.testing import ModelServer, say
@@ -172,7 +172,7 @@ class TestOptions:
         ],
     )
     def test_an_option_that_cannot_be_is_refused_and_says_which(self, options: dict[str, Any], words: str) -> None:
-        for kind in (OpenAIModel, AnthropicModel):
+        for kind in (OpenAIModel, AnthropicModel, ResponsesModel, GeminiModel):
             with pytest.raises(ConfigError, match=words) as caught:
                 kind("m", **options)
             assert "pass" not in str(caught.value).replace("password", "")

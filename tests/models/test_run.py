@@ -48,14 +48,20 @@ def test_the_text_is_told_to_those_who_watch(made: Made) -> None:
 def test_a_cap_is_sent_where_tokens_are_limited(made: Made, wire: str) -> None:
     with ModelServer(say("So").using(None)) as server:
         Agent(model=made(server), limits=Limits(tokens=2_000)).run("Go.")
-    assert 0 < server.requests[0].body["max_tokens"] < 2_000
+    body = server.requests[0].body
+    body = body.get("generationConfig", body)
+    key = {"google": "maxOutputTokens", "openai-responses": "max_output_tokens"}.get(wire, "max_tokens")
+    assert 0 < body[key] < 2_000
 
 
 def test_an_answer_that_may_be_any_text_is_not_asked_for_as_json(made: Made) -> None:
     with ModelServer(say("So it is.")) as server:
         result = Agent(model=made(server), output=str).run("Go.")
     assert result.output == "So it is."
-    assert not {"output_config", "response_format", "system"} & server.requests[0].body.keys()
+    assert (
+        not {"output_config", "response_format", "system", "text", "generationConfig", "instructions"}
+        & server.requests[0].body.keys()
+    )
 
 
 def test_thoughts_that_led_to_nothing_do_not_go_back() -> None:

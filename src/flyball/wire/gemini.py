@@ -82,7 +82,7 @@ class GeminiWire(Wire):
     def build_path(self, request: WireRequest) -> str:
         """Return the path of a request, behind the version."""
         action = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
-        return f"/models/{quote(request.model, safe='')}:{action}"
+        return f"/v1beta/models/{quote(request.model, safe='')}:{action}"
 
     def _list_writers(self) -> Sequence[tuple[Sequence[str], Callable[[Json, WireRequest], None]]]:
         return (

@@ -67,7 +67,7 @@ class GeminiReplyParser(ReplyParser):
         if signature is not None:
             self._keep_signature(signature, len(self.calls))
         call = PartialCall(expect_text(fields.get("id")), expect_text(fields.get("name")))
-        call.add_arguments(expect_dict(fields.get("args"), "the arguments"))
+        call.add_arguments(fields.get("args"))
         self.calls.append(call)
 
     def _keep_signature(self, signature: object, of: str | int) -> None:
@@ -82,6 +82,6 @@ class GeminiReplyParser(ReplyParser):
         word = str(reason)
         if word in _BROKEN:
             raise malformed_reply(f"the provider ended it with {word}")
-        self.finish = _FINISHES.get(word, Finish.STOP)
+        self.finish, self.is_ended = _FINISHES.get(word, Finish.STOP), True
         if self.finish is Finish.CONTENT_FILTER:
             self.detail = f"{word}: {message}" if isinstance(message, str) and message else word
