@@ -235,14 +235,11 @@ def _estimate_part_tokens(part: object) -> int:
 
 
 def _is_image(part: Mapping[str, Any]) -> bool:
-    kind = part.get("type")
-    if kind != "inlineData":
-        return kind in _IMAGE_TYPES
     match part:
-        case {"value": {"inlineData": {"mimeType": str(media)}}}:
-            return media.startswith("image/")
+        case {"value": {"inlineData": {**blob}}} | {"value": {"inline_data": {**blob}}}:
+            return str(blob.get("mimeType", blob.get("mime_type"))).startswith("image/")
         case _:
-            return False
+            return part.get("type") in _IMAGE_TYPES
 
 
 def estimate_tools_tokens(

@@ -68,7 +68,8 @@ def error_from_response(
     kind, words = parse_error_body(body, secrets)
     message = f"{host} answered {status}: {words or 'no message'}"
     if is_retryable_status(status):
-        return Retryable(message, parse_retry_after(headers) or _find_retry_delay(body))
+        after = parse_retry_after(headers)
+        return Retryable(message, _find_retry_delay(body) if after is None else after)
     if status == _TOO_LARGE or (status == 400 and _is_too_long(kind, words)):
         return ContextTooLong(message)
     if 300 <= status < 400:

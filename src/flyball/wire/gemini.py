@@ -22,8 +22,9 @@ from .bodies import (
     list_dicts,
     parse_arguments,
 )
-from .gemini_contents import get_either, to_snake, write_gemini
+from .gemini_contents import write_gemini
 from .gemini_reply import GeminiReplyParser
+from .images import get_either, to_snake
 from .reader import read_messages
 from .reply_parser import ReplyParser
 from .structured import close_schema, describe_schema, sanitize_tool_name

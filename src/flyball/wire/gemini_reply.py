@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..request import Finish
-from .gemini_contents import get_either, wrap_part
+from .gemini_contents import wrap_part
+from .images import get_either
 from .reply_parser import Json, PartialCall, ReplyParser, expect_dict, expect_list, expect_text, malformed_reply
 
 _FINISHES = {
