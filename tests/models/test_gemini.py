@@ -141,7 +141,9 @@ def test_a_wrong_or_missing_key_names_the_variable(monkeypatch: pytest.MonkeyPat
 
 def test_a_schema_is_enforced_where_the_model_allows_it_beside_tools() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    tools = [{"name": "f", "description": "F.", "parameters": {"type": "object", "properties": {}}}]
+    tools: list[dict[str, Any]] = [
+        {"name": "f", "description": "F.", "parameters": {"type": "object", "properties": {}}}
+    ]
     both = Request(HELLO.messages, tools=tools, output_schema=schema)
     assert "generationConfig" not in GeminiModel("gemini-2.5-pro").build_body(both)
     assert "schema" in str(GeminiModel("gemini-2.5-pro").build_body(both)["systemInstruction"])
@@ -155,7 +157,8 @@ def test_fields_of_a_body_are_merged_and_those_of_limits_refused() -> None:
     body = model.build_body(Request(HELLO.messages, max_output_tokens=9))
     assert body["generationConfig"] == {"maxOutputTokens": 9, "thinkingConfig": {"thinkingBudget": 0}}
     wrong: list[dict[str, Any]] = [{"generationConfig": {"maxOutputTokens": 9}}, {"generation_config": {}}]
-    for fields in [*wrong, {"contents": []}, {"toolConfig": {}}]:
+    wrong += [{"contents": []}, {"toolConfig": {}}]
+    for fields in wrong:
         with pytest.raises(UsageError):
             GeminiModel("m", body=fields)
 

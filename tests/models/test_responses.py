@@ -49,12 +49,12 @@ def test_reasoning_keeps_its_place_between_two_calls() -> None:
     def thought(number: int) -> dict[str, Any]:
         return {"type": "reasoning", "id": f"rs_{number}", "summary": [], "encrypted_content": "eA=="}
 
-    message = {
+    message: dict[str, Any] = {
         "type": "message", "id": "m", "role": "assistant", "status": "completed", "phase": "commentary",
         "content": [{"type": "output_text", "text": "I read.", "annotations": []}],
     }  # fmt: skip
-    output = [thought(1), message, made_call(1), thought(2), made_call(2), thought(3)]
-    body = {"id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": output}
+    output: list[Any] = [thought(1), message, made_call(1), thought(2), made_call(2), thought(3)]
+    body: dict[str, Any] = {"id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": output}
     with ModelServer(status(200, body=body), say("So.")) as server:
         assert_honest(Agent(model=made(server), tools=[read]).run("Read."))
     items = server.requests[1].body["input"]
@@ -73,8 +73,8 @@ def test_a_model_that_does_not_reason_is_not_asked_for_reasoning() -> None:
 
 
 def test_reasoning_that_cannot_go_back_is_left_out() -> None:
-    part = {"part": {"type": "reasoning", "id": "rs_1", "summary": []}, "shape": "responses"}
-    messages = normalize(["Hello", part["part"] | {"type": "reasoning"}, "Go on."], run="r")
+    item: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "summary": []}
+    messages = normalize(["Hello", item, "Go on."], run="r")
     body = ResponsesModel("o3").build_body(Request(messages))
     assert [item.get("role") for item in body["input"]] == ["user", "user"]
     kept = ResponsesModel("o3", keeps_state=True).build_body(Request(messages))
@@ -136,7 +136,12 @@ def test_a_refusal_and_a_filter_are_failures_of_their_own(stream: bool) -> None:
 
 def test_a_failed_response_is_an_error_and_some_may_pass() -> None:
     for code, expected in {"server_error": True, "rate_limit_exceeded": True, "invalid_prompt": False}.items():
-        failed = {"id": "resp_1", "status": "failed", "error": {"code": code, "message": "No."}, "output": []}
+        failed: dict[str, Any] = {
+            "id": "resp_1",
+            "status": "failed",
+            "error": {"code": code, "message": "No."},
+            "output": [],
+        }
         event = f'data: {{"type": "response.failed", "response": {str(failed).replace(chr(39), chr(34))}}}\n\n'
         stream = status(200, body=event, headers={"content-type": "text/event-stream"})
         for line, streamed in ((stream, True), (status(200, body=failed), False)):

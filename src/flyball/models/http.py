@@ -110,16 +110,12 @@ class HttpModel:
 
     async def ask(self, request: Request, tell: OnText | None = None, /) -> Reply:
         """Send the request once and return the reply."""
-        return (await self._ask(request, tell))[0]
-
-    async def _ask(self, request: Request, tell: OnText | None) -> tuple[Reply, str | None]:
-        """Return the reply and its id."""
         parser = self.create_parser(tell)
         prepared = self._prepare(request)
         content, path = _encode_json(self._write_body(prepared)), self._wire.build_path(prepared)
         try:
             await self._send_and_receive(content, path, parser)
-            return parser.build_reply(), parser.id
+            return parser.build_reply()
         except ModelError as error:
             raise _redact_error(error, self.secrets()) from None
 

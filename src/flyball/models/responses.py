@@ -87,15 +87,15 @@ class ResponsesModel(HttpModel):
         If the provider has lost the earlier reply, the next attempt sends the whole conversation.
         """
         try:
-            reply, reply_id = await self._ask(request, tell)
+            reply = await super().ask(request, tell)
         except ModelError as error:
             state = self._prepare(request).previous_id if self._keeps_state else None
             if state is None or not _FORGOTTEN.search(error.message):
                 raise
             self._lost.add(state)
             raise Retryable(f"{error.message}; the whole conversation is sent again", 0.0) from None
-        if self._keeps_state and reply_id and "" not in {call.id for call in reply.calls}:
-            state_part = {"type": _STATE, "id": reply_id, "digest": _digest(request.messages)}
+        if self._keeps_state and reply.id and "" not in {call.id for call in reply.calls}:
+            state_part = {"type": _STATE, "id": reply.id, "digest": _digest(request.messages)}
             reply.parts = (*reply.parts, {"part": state_part, "shape": RESPONSES, "calls": _list_ids(reply)})
         return reply
 
