@@ -157,7 +157,11 @@ def test_events_without_sinks_count_for_the_numbers_that_later_sinks_see() -> No
     seen: list[int] = []
     recorder = Recorder(HEADER)
     recorder.emit(TurnStarted)
-    recorder.sinks = (lambda event: seen.append(event.seq),)
+
+    def note(event: Event) -> None:
+        seen.append(event.seq)
+
+    recorder.sinks = (note,)
     recorder.emit(TurnEnded)
     recorder.skip_to(10)
     recorder.emit(TurnStarted)
