@@ -234,3 +234,26 @@ def test_a_reply_after_the_end_of_the_time_changes_nothing() -> None:
         time.sleep(0.5)
         assert run.envelope.budgets["tokens"].used == used == 800
         run.complete()
+
+
+class AttributeDict(dict[str, Any]):
+    """A reply as some clients return it: a mapping whose attributes are its keys, and nothing else."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
+def test_a_reply_that_is_a_mapping_with_attributes_is_read_as_a_mapping() -> None:
+    reply = AttributeDict(usage=AttributeDict(prompt_tokens=10, completion_tokens=5, total_tokens=15), model="m")
+    with govern(Limits(turns=1, tokens=500), grace=False) as run:
+        for turn in run:
+            assert turn.call(lambda: reply) is reply
+    assert run.result().usage.total == 15
+
+
+def test_without_a_limit_a_turn_without_usage_costs_no_guess() -> None:
+    with govern(Limits(turns=1), max_output_tokens=900) as run:
+        for turn in run:
+            assert turn.max_output_tokens == 900
+    result = run.result()
+    assert (result.budgets["tokens"].used, result.estimated_requests) == (0, 2)

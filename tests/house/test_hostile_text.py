@@ -28,6 +28,7 @@ from flyball.cli.transcript import render_conversation
 from flyball.completion.report_check import RecordedWork
 from flyball.errors import quote_value, suggest_names
 from flyball.history.record import RunRecord
+from flyball.loop.calibration import estimate_likely_tokens
 from flyball.message import Message, MessageType, Role
 from flyball.models import local_prompt
 from flyball.models.endpoint import redact_url
@@ -241,6 +242,10 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     *(
         ("completion/report_check.py", f"a report of {unit!r}", find_claims, repeated(unit), PROSE)
         for unit in ("I ", "was ", "a-", '"', "the ", "ly ", "I have nearly ", "1,", "all the tasks ", "# ")
+    ),
+    *(
+        ("loop/calibration.py", f"a text of {unit!r}", estimate_likely_tokens, repeated(unit), PROSE)
+        for unit in ("a", "bcd", "A", "1", " ", "é", "a1", "\n")
     ),
     ("serve/request.py", "a long key", parse_request, long_key, short_key),
     ("chain/hop_context.py", "a long root", ROOT.fullmatch, repeated("."), LETTERS),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from .._internal import validation
@@ -176,7 +176,7 @@ class Limits:
             budgets,
             seconds=seconds,
             context_tokens=resolved["context_tokens"].ceiling,
-            report=_build_report_cap(resolved, {**reserve, "seconds": reserve_s}),
+            report=_build_report_cap(resolved, reserve.get("tokens", 0), reserve_s),
             reserve=reserve,
             max_extended_seconds=math.inf if max_seconds is None else float(max_seconds),
             default_reserve_s=reserve_s,
@@ -406,14 +406,20 @@ _NOT_COUNTED = ("seconds", "context_tokens", "report_tokens", "report_seconds")
 """Names of recorded ceilings without a counter."""
 
 
-def _build_report_cap(resolved: Mapping[str, Resolution], reserve: Mapping[str, float]) -> ReportCap:
+def _build_report_cap(resolved: Mapping[str, Resolution], reserved_tokens: int, reserved_s: float) -> ReportCap:
     """Return the cap of the report. A default is not below what is reserved for the report."""
-    caps: dict[str, float] = {}
-    for name in ("tokens", "seconds"):
-        limit = resolved[f"report_{name}"]
-        cap = math.inf if limit.value is None else limit.value
-        caps[name] = cap if limit.is_requested else max(cap, reserve.get(name, 0))
-    return ReportCap(None if caps["tokens"] == math.inf else int(caps["tokens"]), caps["seconds"])
+    tokens, seconds = resolved["report_tokens"], resolved["report_seconds"]
+    max_tokens, max_seconds = tokens.value, seconds.value
+    if max_tokens is not None and reserved_tokens > max_tokens and not tokens.is_requested:
+        max_tokens = reserved_tokens
+    if max_seconds is not None and reserved_s > max_seconds and not seconds.is_requested:
+        max_seconds = reserved_s
+    return _create_report_cap(max_tokens, max_seconds)
+
+
+@lru_cache(100)
+def _create_report_cap(tokens: float | None, seconds: float | None) -> ReportCap:
+    return ReportCap(None if tokens is None else int(tokens), math.inf if seconds is None else seconds)
 
 
 def _parse_seconds(recorded: float | None) -> float:

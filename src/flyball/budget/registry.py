@@ -213,6 +213,8 @@ class IterationBudgetRegistry:
         """Bounds of the budgets used so far. They hold for that spec, because settings are read once."""
         self._defaults: dict[str, Resolution] = {}
         """Ceilings of the budgets used so far, from a setting or the default."""
+        self._resolved: dict[str, Resolution] = {}
+        """The same, of those whose clamp was logged already."""
         self._logged: set[tuple[str, Amount | None]] = set()
 
     def __iter__(self) -> Iterator[BudgetSpec]:
@@ -254,7 +256,13 @@ class IterationBudgetRegistry:
 
     def resolve(self, name: str, ceiling: Amount | Unset | None = UNSET) -> Resolution:
         """Explain the ceiling, and log each clamp of a setting or of a ceiling given in code once."""
+        if ceiling is UNSET and type(name) is str:
+            known = self._resolved.get(name)
+            if known is not None and known.spec is self._specs.get(name):
+                return known
         resolution = self.explain(name, ceiling)
+        if ceiling is UNSET:
+            self._resolved[name] = resolution
         if resolution.is_clamped and resolution.is_requested and (name, resolution.requested) not in self._logged:
             self._logged.add((name, resolution.requested))
             from logging import getLogger  # imported here, because settings are rarely clamped

@@ -194,6 +194,8 @@ def _read_body(response: Any) -> Mapping[str, object]:
 
 
 def _find_status(source: object) -> int | None:
+    if isinstance(source, Mapping):  # some replies are mappings whose attributes are their keys
+        return None
     status = getattr(source, "status_code", None)
     if status is None:  # httpx.HTTPStatusError
         status = getattr(getattr(source, "response", None), "status_code", None)

@@ -386,7 +386,7 @@ class GovernedRun:
         if self.active_rules is not None:
             self._consult_rules(Point.TURN_ENDED)
         self.tell(event.TurnEnded)
-        self._token_marks.append(self.tokens.used)
+        self._token_marks.append(self.tokens._used)  # pyright: ignore[reportPrivateUsage]  # in every turn
 
     def _build_result(self, stop: Stop, by: str | None, failure: Mapping[str, Any] | None) -> Result:
         envelope, header = self.envelope, self._recorder.header

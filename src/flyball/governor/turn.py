@@ -286,6 +286,8 @@ class Turn:
         # `expect()` has already reserved the input; otherwise leave room for the largest input so far.
         spending, run = self._spending, self._run
         max_output_tokens = run.max_report_tokens if self.grace else run.max_output_tokens
+        if not spending.is_limited:  # nothing to reserve, and a reply that is never reported costs no guess
+            return max_output_tokens
         input_tokens = 0 if self._is_input_held else spending.largest_input_tokens
         if spending.price is None:  # only tokens to reserve: one step
             max_tokens = math.inf if max_output_tokens is None else input_tokens + max_output_tokens
