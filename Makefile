@@ -59,7 +59,7 @@ $(V)/.demo: pyproject.toml $(LOCK) | $(V)/.uv
 	@$(LOCAL) && touch $@
 
 $(V)/.dev: pyproject.toml $(LOCK) | $(V)/.uv
-	@$(INSTALL) -e '.[cli,mcp,otel]' --group dev
+	@$(INSTALL) -e '.[cli,gateway,mcp,otel]' --group dev
 	@$(LOCAL) && touch $@ $(V)/.demo
 
 $(V)/.uv:
