@@ -26,6 +26,8 @@ EXIT_CODES = {
     Stop.PAUSED: 7,
     Stop.CANCELLED: 130,
 }
+UNGOVERNED_EXIT_CODE = 8
+"""Exit code of `flyball exec` if no request came through the gateway."""
 USER_ERRORS = (FlyballError, OSError)
 """Errors that a user can cause; commands print them without a traceback."""
 

@@ -13,7 +13,7 @@ from .. import event
 from ..budget.limits import ResolvedLimits
 from ..budget.price import Unpriced
 from ..budget.remedy import describe_refusal_remedy
-from ..budget.run_budget import TurnBudget
+from ..budget.run_budget import Refusal, TurnBudget
 from ..budget.spending import Spending
 from ..errors import UsageError
 from ..progress import Point
@@ -286,6 +286,10 @@ class GovernedRun:
         """Start a grace turn whose units are reserved."""
         self.tell(event.GraceStarted, self.ending.stop.value)
         return ReservedTurn(self, self._number, conversation, self._require_parallel().reserver, reserved)
+
+    def record_refusal(self, refusal: Refusal) -> None:
+        """End the run because of a refusal. Conversations may still report."""
+        self._require_parallel().record_refusal(refusal)
 
     def _require_parallel(self) -> ParallelTurns:
         with self.lock:

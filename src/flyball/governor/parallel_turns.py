@@ -67,7 +67,7 @@ class ParallelTurns:
                 return None
         context_tokens = run.envelope.context_tokens
         if context_tokens is not None and need.input_tokens > context_tokens:
-            self._record_refusal(run.envelope.refuse("context_tokens"))
+            self.record_refusal(run.envelope.refuse("context_tokens"))
             return None
         return need
 
@@ -75,7 +75,7 @@ class ParallelTurns:
         """Start the turn that was reserved; return None if it was refused, or the run ended meanwhile."""
         run = self._run
         if isinstance(reserved, Refusal):
-            self._record_refusal(reserved)
+            self.record_refusal(reserved)
             return None
         if reserved is None:
             return None
@@ -194,7 +194,8 @@ class ParallelTurns:
         tokens = run.spending.likely_input_tokens if input_tokens is None else input_tokens
         return Need(tokens, min(caps, default=None), turns, is_grace, shares)
 
-    def _record_refusal(self, refusal: Refusal) -> None:
+    def record_refusal(self, refusal: Refusal) -> None:
+        """Record that a limit was reached. Conversations may still report."""
         run = self._run
         with run.lock:
             if not run.is_closing:
