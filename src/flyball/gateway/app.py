@@ -9,6 +9,8 @@ from typing import Any
 import httpx2
 
 from ..wire.bodies import ErrorReply
+from ..wire.formats import CHAT
+from ..wire.wire import Wire
 from .body import ClientLeft, Refused, decode_body, encode_json, parse_body, read_body
 from .desk import Desk, Ticket
 from .door import Access, Door, Route
@@ -24,7 +26,6 @@ from .exchange import (
 from .inbound import Inbound, check_features
 from .last_request import build_made_reply
 from .options import GatewayOptions
-from .wires import WIRES, find_wire
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -43,11 +44,11 @@ class GatewayApp:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        wire = "chat"
+        wire: Wire = CHAT
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
             route, keys = self._door.check(scope["method"], scope["raw_path"], headers)
-            wire = route.wire or wire
+            wire = route.wire
             raw = await read_body(receive)
             query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
             if route.access is Access.FREE:
@@ -65,11 +66,10 @@ class GatewayApp:
     ) -> Inbound:
         body = parse_body(raw)
         check_features(body)
-        wire = find_wire(route.wire, route.upstream)
-        request = wire.parse_request(body, route.path)
+        request = route.wire.parse_request(body, route.path)
         if not request.model:
             raise Refused(400, "model_missing", "the request names no model, so the gateway does not forward it")
-        return Inbound(route, wire, headers, raw, body, request, query, keys)
+        return Inbound(route, headers, raw, body, request, query, keys)
 
     async def _govern(self, inbound: Inbound, receive: Receive, send: Send) -> None:
         left = asyncio.ensure_future(_wait_for_disconnect(receive))
@@ -147,8 +147,8 @@ class GatewayApp:
         finally:
             await response.aclose()
 
-    async def _send_refusal(self, refusal: Refused, wire: str, send: Send) -> None:
-        body = WIRES[wire].build_error(ErrorReply(refusal.status, f"flyball: {refusal.message}", refusal.code))
+    async def _send_refusal(self, refusal: Refused, wire: Wire, send: Send) -> None:
+        body = wire.build_error(ErrorReply(refusal.status, f"flyball: {refusal.message}", refusal.code))
         headers = [(b"content-type", b"application/json"), (b"x-should-retry", b"false")]
         await send_whole(send, refusal.status, headers, encode_json(body))
 

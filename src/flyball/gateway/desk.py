@@ -16,6 +16,7 @@ from ..governor.reserved_turn import ReservedTurn
 from ..request import Purpose, Reply, Usage
 from ..result import Stop
 from ..wire.bodies import Json
+from ..wire.formats import RESPONSES
 from .body import Refused, encode_json
 from .conversations import Chat, Conversations
 from .door import Access
@@ -283,7 +284,8 @@ class Desk:
         adds_usage = request.stream and not request.includes_usage
         if adds_usage:
             changed = replace(changed, includes_usage=True)
-        if cap is not None and (request.max_output_tokens is None or cap < request.max_output_tokens):
+        is_lowered = cap is not None and request.max_output_tokens is not None and cap < request.max_output_tokens
+        if cap is not None and (is_lowered or (self._is_limited and request.max_output_tokens is None)):
             changed = replace(changed, max_output_tokens=max(cap, inbound.wire.min_output_tokens))
         if ticket.is_last:
             changed, hint = build_last_request(inbound, changed, self._options.final_tools, self.stop_sentence)
@@ -365,7 +367,7 @@ class Desk:
             self._errors += 1
             self.wants_end = self.wants_end or self._errors >= _ERRORS
             raise Refused(
-                400 if inbound.route.wire == "responses" else 403,
+                400 if inbound.wire is RESPONSES else 403,
                 "run_ended",
                 f"Stopped by flyball: {self.stop_sentence}",
             )

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..wire.wire import Wire
 from .body import Refused
 from .providers import Upstream
+from .wires import choose_wire
 
 LOOPBACK = "127.0.0.1"
 _HOSTS = frozenset({LOOPBACK, "localhost"})
@@ -35,19 +37,16 @@ class Route:
     path: str
     """Path below the address of the upstream."""
     access: Access
-    wire: str = ""
-    """Format of the bodies. Empty for requests that are not governed."""
+    wire: Wire
+    """Format of the bodies, and of errors."""
 
 
-_GOVERNED = {
-    "/chat/completions": "chat",
-    "/responses": "responses",
-    "/responses/compact": "responses",
-    "/messages": "messages",
-}
+_GOVERNED = re.compile(
+    r"/chat/completions|/responses(/compact)?|/messages|/models/[^/:]+:(generateContent|streamGenerateContent)"
+)
 _FREE_POSTS = re.compile(
     r"/messages/count_tokens|/responses/input_tokens|/responses/[\w-]+/cancel|/conversations(/[\w/-]+)?|/files"
-    r"|/moderations"
+    r"|/moderations|/models/[^/:]+:countTokens"
 )
 _READS = frozenset({"GET", "HEAD", "DELETE"})
 
@@ -119,10 +118,11 @@ class Door:
 
 def find_route(upstream: Upstream, method: str, path: str) -> Route:
     """Return the handling of a path. All that is not listed is refused, because it could run agents unseen."""
-    if method == "POST" and path in _GOVERNED:
-        return Route(upstream, path, Access.GOVERNED, _GOVERNED[path])
+    wire = choose_wire(path, upstream.url)
+    if method == "POST" and _GOVERNED.fullmatch(path):
+        return Route(upstream, path, Access.GOVERNED, wire)
     if method == "POST" and path == "/embeddings":
-        return Route(upstream, path, Access.COUNTED)
+        return Route(upstream, path, Access.COUNTED, wire)
     if method in _READS or (method == "POST" and _FREE_POSTS.fullmatch(path)):
-        return Route(upstream, path, Access.FREE)
+        return Route(upstream, path, Access.FREE, wire)
     raise Refused(403, "path_refused", f"flyball exec does not govern {method} {path}, so it is refused")

@@ -12,13 +12,13 @@ import httpx2
 from ..errors import FlyballError
 from ..request import Reply
 from ..wire.bodies import ErrorReply, Json, ReplyDraft
-from ..wire.reply_parser import ReplyParser
-from ..wire.sse import EventReader
+from ..wire.formats import GEMINI
+from ..wire.stream import ReadEvent, StreamReader
 from .body import MAX_BODY_BYTES, encode_json
 from .desk import Desk, Ticket
 from .inbound import Inbound
 from .last_request import build_made_reply, check_last_reply
-from .usage_filter import UsageFilter
+from .wires import drop_usage
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 HOP_HEADERS = frozenset(
@@ -28,6 +28,8 @@ HOP_HEADERS = frozenset(
     }
 )  # fmt: skip
 """Headers of one connection, which are not passed on."""
+_FRAME_BYTES = 150
+"""Bytes of an event that are not content, roughly."""
 
 
 class UpstreamBroke(Exception):
@@ -109,22 +111,21 @@ class Exchange:
         self._delivered = True
 
     async def _pass_stream(self, response: httpx2.Response) -> None:
-        filter_usage = UsageFilter() if self._ticket.strips_usage else None
         await self._send(
             {"type": "http.response.start", "status": response.status_code, "headers": copy_headers(response)}
         )
         self.handed_on = True  # an error status can no longer be sent
         try:
             async for chunk in iter_bytes(response):
-                self._reader.feed(chunk)
-                part = chunk if filter_usage is None else filter_usage.feed(chunk)
+                events = self._reader.feed(chunk)
+                part = b"".join(map(drop_usage, events)) if self._ticket.strips_usage else chunk
                 if part:
                     await self._send({"type": "http.response.body", "body": part, "more_body": True})
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             raise UpstreamBroke(str(error)) from None
-        self._reader.close()
+        events = self._reader.close()
         self._settle()
-        rest = b"" if filter_usage is None else filter_usage.close()
+        rest = b"".join(map(drop_usage, events)) if self._ticket.strips_usage else b""
         await self._send({"type": "http.response.body", "body": rest})
         self._delivered = True
 
@@ -136,8 +137,9 @@ class Exchange:
         except (httpx2.TransportError, httpx2.DecodingError):
             body = b""
         if streams:
-            self._reader.feed(body)
-            self._reader.close()
+            events = [*self._reader.feed(body), *self._reader.close()]
+            if self._ticket.strips_usage:
+                body = b"".join(map(drop_usage, events))
         else:
             self._reader.read_whole(body)
         reply = self._reader.build_reply()
@@ -154,9 +156,6 @@ class Exchange:
         if instead is not None:
             await send_made_reply(self._send, self._inbound, instead)
         else:
-            if streams and self._ticket.strips_usage:
-                filter_usage = UsageFilter()
-                body = filter_usage.feed(body) + filter_usage.close()
             await send_whole(self._send, response.status_code, copy_headers(response), body)
         self._delivered = True
 
@@ -195,31 +194,27 @@ class ReplyReader:
     """Reads a reply as it passes, and never fails: what it does not understand is only not counted exactly."""
 
     def __init__(self, inbound: Inbound) -> None:
-        self._parser: ReplyParser = inbound.wire.create_parser(inbound.route.upstream.name)
-        self._events = EventReader()
-        self._broken = False
-        self._tier: str | None = None
-        self._bytes = 0
-
-    @property
-    def heard_bytes(self) -> int:
+        self._parser = inbound.wire.create_parser(inbound.route.upstream.name)
+        is_array = inbound.wire is GEMINI and "alt=sse" not in inbound.query
+        self._stream = StreamReader(self._parser, is_array=is_array)
+        self._is_broken = False
+        self.service_tier: str | None = None
+        """Service tier that the reply names. None means the usual one."""
+        self.heard_bytes = 0
         """Bytes of the reply's content, roughly."""
-        return self._bytes
 
     @property
-    def service_tier(self) -> str | None:
-        """Service tier that the reply names."""
-        return self._tier
+    def state_id(self) -> str | None:
+        """Id of the reply at the provider."""
+        return self._parser.id
 
-    def feed(self, chunk: bytes) -> None:
-        """Read a part of a stream."""
-        for data in self._events.feed(chunk):
-            self._read_event(data)
+    def feed(self, chunk: bytes) -> list[ReadEvent]:
+        """Return the events that this part of a stream completes."""
+        return self._note(self._stream.feed(chunk))
 
-    def close(self) -> None:
-        """Read the end of a stream."""
-        for data in self._events.close():
-            self._read_event(data)
+    def close(self) -> list[ReadEvent]:
+        """Return what is left at the end of a stream."""
+        return self._note(self._stream.close())
 
     def read_whole(self, body: bytes) -> None:
         """Read a reply that is not streamed."""
@@ -227,15 +222,15 @@ class ReplyReader:
             reply: object = json.loads(body)
             if isinstance(reply, dict):
                 self._note_tier(cast("Json", reply))
-                self._bytes += len(body)
+                self.heard_bytes += len(body)
                 self._parser.parse_reply(cast("Json", reply))
         except (ValueError, RecursionError, FlyballError):
-            self._broken = True
+            self._is_broken = True
 
     def build_reply(self) -> Reply | None:
         """Return the reply; None if it is not complete or not understood."""
         is_complete = self._parser.finish is not None or self._parser.usage is not None
-        return self.build_partial_reply() if is_complete and not self._broken else None
+        return self.build_partial_reply() if is_complete and not self._is_broken else None
 
     def build_partial_reply(self) -> Reply | None:
         """Return as much of the reply as was understood."""
@@ -244,29 +239,17 @@ class ReplyReader:
         except (ValueError, FlyballError):
             return None
 
-    def _read_event(self, data: bytes) -> None:
-        if data == b"[DONE]":
-            return
-        self._bytes += count_content(data)
-        if self._broken:
-            return
-        try:
-            event: object = json.loads(data)
-            if isinstance(event, dict):
-                self._note_tier(cast("Json", event))
-                self._parser.parse_event(cast("Json", event))
-        except (ValueError, RecursionError, FlyballError):
-            self._broken = True
+    def _note(self, events: list[ReadEvent]) -> list[ReadEvent]:
+        for event in events:
+            if event.json is not None:
+                self.heard_bytes += max(0, len(event.raw) - _FRAME_BYTES)
+                self._note_tier(event.json)
+        return events
 
     def _note_tier(self, event: Json) -> None:
         for source in (event, event.get("response"), event.get("usage"), event.get("message")):
             if isinstance(source, dict) and isinstance(cast("Json", source).get("service_tier"), str):
-                self._tier = cast("Json", source)["service_tier"]
-
-
-def count_content(data: bytes) -> int:
-    """Return the bytes of an event that are not its frame, roughly."""
-    return max(0, len(data) - 150)
+                self.service_tier = cast("Json", source)["service_tier"]
 
 
 def build_upstream_request(client: httpx2.AsyncClient, inbound: Inbound, content: bytes) -> httpx2.Request:

@@ -28,7 +28,6 @@ class Inbound:
     """Governed request of a program."""
 
     route: Route
-    wire: Wire
     headers: Mapping[str, str]
     raw: bytes
     """Body as it was sent, without its content encoding."""
@@ -38,6 +37,11 @@ class Inbound:
     keys: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Key headers for the provider."""
     _items: list[Json] | None = None
+
+    @property
+    def wire(self) -> Wire:
+        """Format of the body."""
+        return self.route.wire
 
     @property
     def model(self) -> str:
@@ -68,7 +72,7 @@ class Inbound:
         """Hash of the first message of the user, and of nothing before it, because that may change."""
         first = next((item for item in self.items if item.get("role") == "user"), None)
         content = json.dumps(None if first is None else first.get("content") or first.get("parts"), sort_keys=True)
-        return hashlib.sha256(f"{self.route.wire} {content}".encode("utf-8", "replace")).digest()
+        return hashlib.sha256(f"{self.wire.name} {content}".encode("utf-8", "replace")).digest()
 
     def iter_call_ids(self) -> Iterator[str]:
         """Yield the ids of the calls in the history, newest first."""

@@ -47,6 +47,14 @@ PROVIDERS = (
         ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
         has_version=False,
     ),
+    KnownProvider(
+        "google",
+        "https://generativelanguage.googleapis.com",
+        ("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),
+        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        version="/v1beta",
+        has_version=False,
+    ),
 )
 
 
