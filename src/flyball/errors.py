@@ -141,6 +141,12 @@ class UntrustedSettings(UsageError):
     code = "untrusted_settings"
 
 
+class Ungoverned(UsageError):
+    """Program that would ask its model provider without the gateway, so that no limit would hold."""
+
+    code = "not_governed"
+
+
 class ResumeError(ConfigError):
     """Run that cannot be resumed from its recorded state.
 

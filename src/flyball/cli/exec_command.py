@@ -14,7 +14,7 @@ import typer
 from ..budget.limits import Limits
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry, Resolution
-from ..errors import ConfigError, UsageError, format_with_code
+from ..errors import ConfigError, Ungoverned, UsageError, format_with_code
 from ..history.record import save_last_record
 from ..result import Stop
 from ..unit import Unit
@@ -23,6 +23,7 @@ from .run_command import open_run_store
 
 if TYPE_CHECKING:
     from ..gateway.execution import Execution
+    from ..gateway.gateway import Gateway
     from ..gateway.options import GatewayOptions
     from ..store import Store
 
@@ -51,7 +52,6 @@ class ExecOptions:
 def execute_program(command: Sequence[str], options: ExecOptions) -> None:
     """Run a program to its end, and exit with its code or that of the reason why it was ended."""
     try:
-        from ..gateway.environment import find_ways_around
         from ..gateway.execution import execute
     except ModuleNotFoundError as error:
         if error.name not in {"uvicorn", "brotli", "zstandard"}:
@@ -63,13 +63,18 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
         try:
             registry = IterationBudgetRegistry()
             gateway_options = build_options(command, options, registry)
-            around = find_ways_around(gateway_options.environment)
-            if around and not options.allow_ungoverned:
-                raise UsageError(describe_ways_around(around))
             record = ProgramRecord(store, gateway_options.run_id, command)
-            if not options.quiet:
-                print_line(f"flyball: {describe_limits(gateway_options.limits, registry)}", err=True)
-            execution = execute(command, gateway_options, lambda gateway: record.start())
+            limits = describe_limits(gateway_options.limits, registry)
+
+            def start(_: Gateway) -> None:
+                record.start()
+                if not options.quiet:
+                    print_line(f"flyball: {limits}", err=True)
+
+            execution = execute(command, gateway_options, start)
+        except Ungoverned as error:
+            print_line(f"flyball: {error}", err=True)
+            raise typer.Exit(UNGOVERNED_EXIT_CODE) from None
         except USER_ERRORS as error:
             raise exit_with_error(error) from None
         record.finish(execution)
@@ -89,6 +94,7 @@ def build_options(command: Sequence[str], options: ExecOptions, registry: Iterat
         pass_keys=options.pass_keys,
         unpriced=_read_unpriced(options.unpriced),
         final_tools=tuple(options.final_tools),
+        allow_ungoverned=options.allow_ungoverned,
         rules=_load_rules(options.rules),
         registry=registry,
         metadata={"command": shlex.join(command)[:_MAX_TASK_CHARS]},
@@ -149,15 +155,6 @@ def _describe_limit(label: str, limit: Resolution) -> str:
     if limit.is_clamped:
         return f"{amount} ({limit.requested} was asked for)"
     return amount if limit.is_requested else f"{amount} (default)"
-
-
-def describe_ways_around(around: Mapping[str, str]) -> str:
-    """Return the sentence about variables that lead around the gateway."""
-    names = ", ".join(f"{name} ({service})" for name, service in around.items())
-    return (
-        f"NOT GOVERNED: {names} would lead the program around the gateway, which knows OpenAI and Anthropic only: unset "
-        "it, or use --allow-ungoverned"
-    )
 
 
 class ProgramRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ..errors import Ungoverned
 from .door import Door
 from .providers import Upstream
 
@@ -38,6 +39,12 @@ def build_environment(environment: Mapping[str, str], upstreams: Iterable[Upstre
     return result
 
 
-def find_ways_around(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that lead around the gateway, with the service of each."""
-    return {name: service for name, service in _WAYS_AROUND.items() if environment.get(name, "").lower() not in _OFF}
+def check_ways_around(environment: Mapping[str, str]) -> None:
+    """Raise Ungoverned for variables that lead around the gateway."""
+    around = {name: service for name, service in _WAYS_AROUND.items() if environment.get(name, "").lower() not in _OFF}
+    if around:
+        names = ", ".join(f"{name} ({service})" for name, service in around.items())
+        raise Ungoverned(
+            f"NOT GOVERNED: {names} would lead the program around the gateway: unset what it does not need, or use "
+            "--allow-ungoverned"
+        )

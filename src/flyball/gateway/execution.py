@@ -7,9 +7,12 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ..errors import Ungoverned
 from ..result import Result
 from .conversations import Chat
+from .environment import check_ways_around
 from .gateway import Gateway
+from .known_programs import adapt_command
 from .options import GatewayOptions
 from .program import Program, find_program
 
@@ -39,12 +42,19 @@ class Execution:
 
 def execute(command: Sequence[str], options: GatewayOptions, on_start: Callable[[Gateway], None]) -> Execution:
     """Run a command under a gateway until both have ended."""
-    environment = options.environment
-    path = find_program(command, environment.get("PATH"))
+    path = find_program(command, options.environment.get("PATH"))
+    if not options.allow_ungoverned:
+        check_ways_around(options.environment)
     gateway = Gateway(options)
     with gateway:
+        adapted, governed = [path, *command[1:]], gateway.environment
+        try:
+            adapted, governed = adapt_command(adapted, governed)
+        except Ungoverned:
+            if not options.allow_ungoverned:
+                raise
         on_start(gateway)
-        with Program([path, *command[1:]], gateway.environment) as program, program.forward_signals():
+        with Program(adapted, governed) as program, program.forward_signals():
             code = _supervise(program, gateway)
         gateway.exit_code = code
         gateway.ended_by = "gateway" if code is None else "signal" if code in _SIGNAL_CODES else None

@@ -37,6 +37,8 @@ class GatewayOptions:
     """Names of tools that carry the program's answer, besides those that are known."""
     observe: bool = False
     """Whether nothing is refused or changed, and only recorded."""
+    allow_ungoverned: bool = False
+    """Whether programs that go around the gateway are started all the same."""
     rules: RuleSet | None = None
     registry: IterationBudgetRegistry | None = None
     clock: Clock = SYSTEM

@@ -1,0 +1,184 @@
+"""`flyball exec` as a user types it: what it prints, its exit codes, and that a program is governed at all."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flyball.testing.server import LoopingProvider, ModelServer, status
+
+from .conftest import PROGRAMS, REAL_KEY, environment_for
+
+Exec = Callable[..., subprocess.CompletedProcess[str]]
+PLAIN = [sys.executable, str(PROGRAMS / "plain_agent.py")]
+REPORT = "The report: the task is not finished."
+
+
+def test_the_first_example_ends_after_three_turns_with_its_report(
+    flyball_exec: Exec, provider: LoopingProvider
+) -> None:
+    done = flyball_exec(provider, "--turns", "3", "--", *PLAIN, "loop")
+    assert (done.returncode, json.loads(done.stdout)["answers"]) == (0, [REPORT])
+    first, last = done.stderr.splitlines()
+    assert first == "flyball: at most 3 turns, 3,600 seconds (default); no limit of tool calls, tokens, dollars"
+    assert last.startswith("flyball: budget: It reached a limit: Maximum agent iterations (3) reached.")
+    assert len(provider.requests) == 4
+
+
+def test_the_exit_code_of_the_program_is_kept(flyball_exec: Exec, provider: LoopingProvider) -> None:
+    program = f"import runpy, sys; sys.argv = ['x', 'loop']; runpy.run_path({PLAIN[1]!r}); sys.exit(7)"
+    assert flyball_exec(provider, "--turns", "2", "--", sys.executable, "-c", program).returncode == 7
+    assert flyball_exec(provider, "--turns", "2", "--strict", "--", sys.executable, "-c", program).returncode == 3
+
+
+def test_a_program_whose_requests_do_not_come_through_is_an_error(
+    flyball_exec: Exec, provider: LoopingProvider
+) -> None:
+    program = [sys.executable, "-c", "print('direct')"]
+    done = flyball_exec(provider, "--", *program)
+    assert (done.returncode, done.stdout) == (8, "direct\n")
+    assert "NOT GOVERNED" in done.stderr.splitlines()[-1]
+    assert flyball_exec(provider, "--allow-ungoverned", "--", *program).returncode == 0
+
+
+def test_a_key_in_a_program_that_asks_the_provider_directly_does_not_work(
+    flyball_exec: Exec, provider: LoopingProvider
+) -> None:
+    program = "import os; print(os.environ['OPENAI_API_KEY'], os.environ['ANTHROPIC_API_KEY'])"
+    done = flyball_exec(provider, "--", sys.executable, "-c", program)
+    assert "real-key" not in done.stdout
+    assert done.stdout.startswith("sk-")
+
+
+@pytest.mark.parametrize("variable", ["CLAUDE_CODE_USE_BEDROCK", "AZURE_OPENAI_ENDPOINT"])
+def test_a_variable_that_leads_around_the_gateway_is_refused_before_the_start(
+    flyball_exec: Exec, provider: LoopingProvider, variable: str
+) -> None:
+    done = flyball_exec(provider, "--", *PLAIN, "loop", **{variable: "1"})
+    assert (done.returncode, done.stdout) == (8, "")
+    assert done.stderr.startswith("flyball: NOT GOVERNED:")
+    assert variable in done.stderr
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize("name", ["cn", "pi", "cline", "amp"])
+def test_a_program_known_to_go_around_the_gateway_is_refused_before_the_start(
+    flyball_exec: Exec, provider: LoopingProvider, name: str, tmp_path: Path
+) -> None:
+    program = tmp_path / name
+    program.write_text("#!/bin/sh\necho started\n")
+    program.chmod(0o755)
+    done = flyball_exec(provider, "--", str(program))
+    assert (done.returncode, done.stdout) == (8, "")
+    assert "NOT GOVERNED" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["codex", "claude", "opencode"])
+def test_a_known_program_is_pointed_at_the_gateway_in_its_own_way(
+    flyball_exec: Exec, provider: LoopingProvider, name: str, tmp_path: Path
+) -> None:
+    program = tmp_path / name
+    program.write_text('#!/bin/sh\necho "$@" "$OPENCODE_CONFIG_CONTENT"\n')
+    program.chmod(0o755)
+    done = flyball_exec(provider, "--allow-ungoverned", "--", str(program), "exec", "task")
+    assert "http://127.0.0.1:" in done.stdout
+    assert provider.url not in done.stdout
+
+
+def test_no_key_is_in_any_output_or_file(flyball_exec: Exec, tmp_path: Path) -> None:
+    with ModelServer.looping(status(401, "Incorrect API key provided")) as server:
+        store = tmp_path / "runs.db"
+        done = flyball_exec(server, "--store", f"sqlite:///{store}", "--", *PLAIN, "loop")
+    assert REAL_KEY not in done.stdout + done.stderr
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and REAL_KEY.encode() in path.read_bytes()]
+
+
+def test_an_unknown_program_and_a_wrong_option_are_usage_errors(flyball_exec: Exec, provider: LoopingProvider) -> None:
+    done = flyball_exec(provider, "--", "no-such-program-at-all")
+    assert done.returncode == 2
+    assert "no-such-program-at-all cannot be run: no such program was found" in done.stderr
+    assert flyball_exec(provider, "--upstream", "groq", "--", "true").returncode == 2
+    assert flyball_exec(provider, "--upstream", "groq=https://groq.example/v1", "--", "true").returncode == 2
+    assert flyball_exec(provider, "--unpriced", "maybe", "--", "true").returncode == 2
+
+
+def test_a_provider_that_is_not_known_is_governed_with_upstream_and_set(
+    flyball_exec: Exec, provider: LoopingProvider
+) -> None:
+    code = f"import os, runpy, sys; os.environ['OPENAI_BASE_URL'] = os.environ['ACME_URL']; sys.argv = ['x', 'loop']; runpy.run_path({PLAIN[1]!r})"
+    done = flyball_exec(
+        provider, "--turns", "2", "--upstream", f"acme={provider.url}/v1", "--set", "ACME_URL", "--", sys.executable, "-c", code
+    )  # fmt: skip
+    assert (done.returncode, json.loads(done.stdout)["answers"]) == (0, [REPORT])
+    assert len(provider.requests) == 3
+
+
+def test_standard_input_and_arguments_belong_to_the_program(provider: LoopingProvider) -> None:
+    program = "import sys; print(sys.stdin.read().upper(), sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-m", "flyball", "exec", "--store", "none", "--allow-ungoverned", "--",
+         sys.executable, "-c", program, "--turns", "-x"],
+        input="text", capture_output=True, text=True, timeout=60, env=environment_for(provider),
+    )  # fmt: skip
+    assert done.stdout == "TEXT ['--turns', '-x']\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_reaches_the_program_once(provider: LoopingProvider, number: signal.Signals) -> None:
+    program = """
+import signal, sys, time
+counts = []
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+    signal.signal(number, lambda number, _: counts.append(number))
+print("ready", flush=True)
+deadline = time.monotonic() + 30
+while not counts and time.monotonic() < deadline:
+    time.sleep(0.01)
+time.sleep(0.2)
+print(*counts)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flyball", "exec", "--store", "none", "--allow-ungoverned", "--", sys.executable, "-c", program],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, start_new_session=True, env=environment_for(provider),
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.kill(process.pid, number)
+        assert process.stdout.read().split() == [str(number.value)]
+        assert process.wait(30) == 0
+
+
+def test_a_killed_flyball_leaves_no_process(provider: LoopingProvider, tmp_path: Path) -> None:
+    program = """
+import os, pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
+print(os.getpid(), child.pid, flush=True)
+time.sleep(300)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flyball", "exec", "--store", "none", "--", sys.executable, "-c", program],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, env=environment_for(provider),
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        process.kill()
+        process.wait(30)
+    deadline = time.monotonic() + 30
+    while any(_is_alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not [pid for pid in pids if _is_alive(pid)]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
