@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,8 @@ _REPORT_TOKENS = 500
 _MIN_REPLY_TOKENS = 16
 _DEFAULT_REPLY_TOKENS = 16_384
 """Longest reply of a request that names none, if tokens or money are limited."""
+_ENOUGH_REPLY_TOKENS = 4_096
+"""Longest reply with which a request goes out at once, although it could have a longer one later."""
 _TOKENS_PER_BYTE = 0.4
 """Estimate for text whose tokens are not known. Providers report 0.2 to 0.3 for prose and code."""
 _SLOWEST_FACTOR = 1.5
@@ -92,6 +95,8 @@ class Desk:
         self._undelivered: set[bytes] = set()
         self._reported: set[int] = set()
         """Conversations whose report a model wrote."""
+        self._queue = asyncio.Lock()
+        """Requests wait in line for units that others hold, so that each conversation gets its turn."""
         self._side_requests = 0
         self._made_openings = 0
         self._errors = 0
@@ -119,7 +124,8 @@ class Desk:
             need = replace(need, turns=0, max_output_tokens=1, min_output_tokens=1, report_tokens=None)
         if chat.reported or (need.turns and self._has_no_calls_left()):
             return await self.end_conversation(inbound, chat)
-        turn = await self.run.areserve_turn(chat.number, need)
+        async with self._queue:
+            turn = await self.run.areserve_turn(chat.number, need)
         if turn is None:
             return await self.end_conversation(inbound, chat)
         chat.turns += turn.counts
@@ -315,6 +321,7 @@ class Desk:
             turns=1,
             model=model,
             min_output_tokens=shortest if cap is None else min(shortest, cap),
+            enough_output_tokens=_ENOUGH_REPLY_TOKENS,
             report_tokens=_REPORT_TOKENS,
             is_pending=True,
         )

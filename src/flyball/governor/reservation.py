@@ -44,6 +44,8 @@ class Need:
     """Model of the request. None means that of the run."""
     min_output_tokens: int = 1
     """Shortest reply that is worth a request."""
+    enough_output_tokens: int | None = None
+    """Length of a reply that is enough, so that the request does not wait for more. None means as long as possible."""
     report_tokens: int | None = None
     """Output tokens of the report to reserve for the conversation after this turn. None means that the reserve of the
     run is for all conversations."""
@@ -163,7 +165,8 @@ class Reserver:
         if alone < need.min_output_tokens:
             return self._refuse(envelope, name, need)
         output, _, _ = self._find_room(need, count_held=True)
-        if output < (need.min_output_tokens if need.is_grace else alone):
+        enough = alone if need.enough_output_tokens is None else min(alone, need.enough_output_tokens)
+        if output < (need.min_output_tokens if need.is_grace else enough):
             return None
         if need.shares > 1:
             room, _, _ = self._find_room(replace(need, max_output_tokens=None), count_held=True)

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from anthropic import Anthropic
+from anthropic import Anthropic, APIStatusError
 
 client = Anthropic()
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -40,6 +40,15 @@ def stream() -> str:
 
 def thinking() -> str:
     return loop(max_tokens=20_000, extra={"thinking": {"type": "enabled", "budget_tokens": 10_000}})
+
+
+def unknown() -> str:
+    global MODEL
+    MODEL = "claude-of-the-future"
+    try:
+        return loop()
+    except APIStatusError as error:
+        return str(error)
 
 
 def cached() -> str:

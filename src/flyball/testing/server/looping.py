@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from ...message import ANTHROPIC, OPENAI, RESPONSES
 from ...models.scripted import Line, call, say
+from ...request import Usage
 from ...wire.bodies import Json, get_dict, get_dicts, list_dicts
 from ...wire.formats import find_wire
 from .faults import Sendable, Sent, StatusReply, resolve_line
@@ -20,13 +22,25 @@ class LoopingProvider(ModelServer):
     """Server whose model calls the first tool that it is offered in each reply, until the request forbids it.
 
     A request that the real API would refuse gets status 400. `refused` has the reasons. Without tools, the model asks
-    to continue.
+    to continue. A reply has `output_tokens`, or as many as the request allows, and its input grows with the body.
     """
 
-    def __init__(self, line: Sendable | None = None, *, report: str = _REPORT, tool: str | None = None) -> None:
+    def __init__(
+        self,
+        line: Sendable | None = None,
+        *,
+        report: str = _REPORT,
+        tool: str | None = None,
+        output_tokens: int = 30,
+        tells_usage: bool = True,
+    ) -> None:
         super().__init__()
         self.refused: list[str] = []
         """Reasons for status 400."""
+        self.billed: list[Usage] = []
+        """Usage of each reply, whether it was told or not."""
+        self._output_tokens = output_tokens
+        self._tells_usage = tells_usage
         self._line = line
         self._report = report
         self._tool = tool
@@ -45,7 +59,17 @@ class LoopingProvider(ModelServer):
         if problem is not None:
             self.refused.append(problem)
             return number, StatusReply(400, problem)
-        return number, resolve_line(self._answer(cast("Json", body)))
+        return number, resolve_line(self._bill(path, cast("Json", body)))
+
+    def _bill(self, path: str, body: Json) -> Sendable:
+        line, wire = self._answer(body), find_wire(path)
+        if not isinstance(line, Line) or line.error is not None or wire is None:
+            return line
+        limit = wire.parse_request(body, path).max_output_tokens or self._output_tokens
+        usage = Usage(len(json.dumps(body)) // 4, min(limit, self._output_tokens))
+        with self._lock:
+            self.billed.append(usage)
+        return line.using(usage if self._tells_usage else None)
 
     def _answer(self, body: Json) -> Sendable:
         choice: Any = body.get("tool_choice")
