@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,3 +98,16 @@ def flyball_exec() -> Callable[..., subprocess.CompletedProcess[str]]:
             )  # fmt: skip
 
     return flyball_exec
+
+
+@pytest.fixture
+def wait_for() -> Callable[[Callable[[], bool]], None]:
+    """Waits until something is so, for a bounded time."""
+
+    def wait_for(is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + BOUND_S
+        while not is_so():
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+    return wait_for
