@@ -119,18 +119,18 @@ def test_a_provider_that_is_not_known_is_governed_with_upstream_and_set(
     assert len(provider.requests) == 3
 
 
-def test_standard_input_and_arguments_belong_to_the_program(provider: LoopingProvider) -> None:
+def test_standard_input_and_arguments_belong_to_the_program(provider: LoopingProvider, tmp_path: Path) -> None:
     program = "import sys; print(sys.stdin.read().upper(), sys.argv[1:])"
     done = subprocess.run(
         [sys.executable, "-m", "flyball", "exec", "--store", "none", "--allow-ungoverned", "--",
          sys.executable, "-c", program, "--turns", "-x"],
-        input="text", capture_output=True, text=True, timeout=60, env=environment_for(provider),
+        input="text", capture_output=True, text=True, timeout=60, env=environment_for(provider, XDG_STATE_HOME=str(tmp_path)),
     )  # fmt: skip
     assert done.stdout == "TEXT ['--turns', '-x']\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
-def test_a_signal_reaches_the_program_once(provider: LoopingProvider, number: signal.Signals) -> None:
+def test_a_signal_reaches_the_program_once(provider: LoopingProvider, number: signal.Signals, tmp_path: Path) -> None:
     program = """
 import signal, sys, time
 counts = []
@@ -145,7 +145,7 @@ print(*counts)
 """
     process = subprocess.Popen(
         [sys.executable, "-m", "flyball", "exec", "--store", "none", "--allow-ungoverned", "--", sys.executable, "-c", program],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, start_new_session=True, env=environment_for(provider),
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, start_new_session=True, env=environment_for(provider, XDG_STATE_HOME=str(tmp_path)),
     )  # fmt: skip
     with process:
         assert process.stdout is not None
@@ -164,7 +164,7 @@ time.sleep(300)
 """
     process = subprocess.Popen(
         [sys.executable, "-m", "flyball", "exec", "--store", "none", "--", sys.executable, "-c", program],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, env=environment_for(provider),
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, env=environment_for(provider, XDG_STATE_HOME=str(tmp_path)),
     )  # fmt: skip
     with process:
         assert process.stdout is not None

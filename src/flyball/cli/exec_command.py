@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from .._internal.text import redact
 from ..budget.limits import Limits
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry, Resolution
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 _AGENT = "exec"
 _MAX_TASK_CHARS = 200
+_SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+_MIN_SECRET = 8
 _SHOWN_LIMITS = ("turns", "tool_calls", "tokens", "usd", "seconds")
 
 
@@ -97,7 +102,7 @@ def build_options(command: Sequence[str], options: ExecOptions, registry: Iterat
         allow_ungoverned=options.allow_ungoverned,
         rules=_load_rules(options.rules),
         registry=registry,
-        metadata={"command": shlex.join(command)[:_MAX_TASK_CHARS]},
+        metadata={"command": describe_command(command)},
     )
 
 
@@ -157,20 +162,27 @@ def _describe_limit(label: str, limit: Resolution) -> str:
     return amount if limit.is_requested else f"{amount} (default)"
 
 
+def describe_command(command: Sequence[str]) -> str:
+    """Return the command line for lists, without the values of the environment that may be keys."""
+    secrets = tuple(value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= _MIN_SECRET)
+    return redact(shlex.join(command), secrets)[:_MAX_TASK_CHARS]
+
+
 class ProgramRecord:
     """Record of a program's run, in the store and for `flyball why`."""
 
     def __init__(self, store: Store | None, run_id: str, command: Sequence[str]) -> None:
         self._store = store
         self._run_id = run_id
-        self._task = shlex.join(command)[:_MAX_TASK_CHARS]
+        self._command = describe_command(command)
 
     def start(self) -> None:
         """Record that the run started."""
         if self._store is not None:
             from ..store import Start
 
-            start = Start(at=time.time(), agent=_AGENT, task=self._task)
+            metadata = {"command": self._command}
+            start = Start(at=time.time(), agent=_AGENT, task=self._command, metadata=metadata)
             self._keep(lambda store: store.runs.start(self._run_id, start))
 
     def finish(self, execution: Execution) -> None:

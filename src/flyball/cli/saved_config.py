@@ -68,6 +68,8 @@ def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
     """
     where = f"run {entry.run_id}"
     saved = JsonReader(entry.start.metadata).nested(METADATA_KEY)
+    if JsonReader(entry.start.metadata).text("command"):
+        raise UsageError(f"{where} is that of a program under flyball exec, which cannot be resumed: run it again")
     if not saved.text("folder"):
         raise UsageError(f"{where} was not started by flyball run: use agent.resume(run_id) in its own program")
     _change_folder(where, saved.text("folder"))

@@ -224,7 +224,7 @@ class Desk:
         self.run.tell_about(
             turn,
             ModelReplied,
-            str(self._purpose_of(ticket)),
+            self._purpose_of(ticket),
             None if reply is None else reply.finish.value,
             0 if estimated else usage.input,
             0 if estimated else usage.output,
@@ -245,7 +245,7 @@ class Desk:
         if ticket.is_last:
             ticket.chat.reported = False
         self.run.tell_about(
-            turn, ModelReplied, str(self._purpose_of(ticket)), None, 0, 0, 0, error, "model_failed", 0, 0, False
+            turn, ModelReplied, self._purpose_of(ticket), None, 0, 0, 0, error, "model_failed", 0, 0, False
         )
 
     def close(self, ticket: Ticket, *, delivered: bool) -> None:
@@ -267,7 +267,7 @@ class Desk:
         self.run.tell_about(
             turn,
             ModelRequested,
-            str(self._purpose_of(ticket)),
+            self._purpose_of(ticket),
             request.model,
             chat.label,
             len(inbound.items),
@@ -279,8 +279,10 @@ class Desk:
         )
         return ticket
 
-    def _purpose_of(self, ticket: Ticket) -> Purpose:
-        return Purpose.GRACE if ticket.is_last else Purpose.TURN
+    def _purpose_of(self, ticket: Ticket) -> str:
+        if ticket.is_last:
+            return Purpose.GRACE.value
+        return Purpose.TURN.value if ticket.turn is not None and ticket.turn.counts else "side"
 
     def _build_content(self, ticket: Ticket, turn: ReservedTurn) -> tuple[bytes, bool]:
         """Return the body to send: the same bytes if nothing changes. And whether the usage was added."""
@@ -409,12 +411,25 @@ class Desk:
         """End the run after the program ended with this exit code, or was ended."""
         ending = self.ending
         if ending.stops:
-            self.run.close(None)
-            return
-        if code == 0:
+            pass
+        elif code == 0:
             ending.stops.add(Stop.COMPLETED)
         elif ended_by == "signal" or code == 130:
             ending.cancel()
         else:
             ending.fail(f"the program ended with exit code {code}")
         self.run.close(None)
+        if self.run.result is not None:
+            self.run.result.state = {"conversations": [self._describe(chat) for chat in self.conversations.all]}
+
+    def _describe(self, chat: Chat) -> dict[str, object]:
+        return {
+            "name": chat.label,
+            "model": chat.model,
+            "turns": chat.turns,
+            "requests": chat.requests,
+            "input_tokens": chat.input_tokens,
+            "output_tokens": chat.output_tokens,
+            "cost_usd": chat.cost / 10**9,
+            "reported": chat.number in self._reported,
+        }

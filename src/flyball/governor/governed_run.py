@@ -284,6 +284,8 @@ class GovernedRun:
 
     def start_reserved_grace(self, conversation: Hashable, reserved: Reservation) -> ReservedTurn:
         """Start a grace turn whose units are reserved."""
+        if reserved.need.report_tokens is not None:  # one of several reports, so that each has its own number
+            self._number = self._recorder.turn = self._number + 1
         self.tell(event.GraceStarted, self.ending.stop.value)
         return ReservedTurn(self, self._number, conversation, self._require_parallel().reserver, reserved)
 
