@@ -114,21 +114,31 @@ def test_the_same_body_after_a_broken_reply_is_no_new_turn_and_the_first_one_sta
 def test_a_header_that_claims_a_retry_proves_nothing() -> None:
     with ModelServer.looping(LINE) as server, gateway_for(server, turns=50) as gateway:
         for number in range(4):
-            headers = {"x-stainless-retry-count": "1", "authorization": f"Bearer {gateway.environment['OPENAI_API_KEY']}"}
+            headers = {
+                "x-stainless-retry-count": "1",
+                "authorization": f"Bearer {gateway.environment['OPENAI_API_KEY']}",
+            }
             with httpx2.Client(timeout=30) as client:
                 body = CHAT | {"stream": False, "user": str(number)}
                 client.post(f"{gateway.environment['OPENAI_BASE_URL']}/chat/completions", json=body, headers=headers)
     assert gateway.result.turns == 4
 
 
-@pytest.mark.parametrize("line", [status(429, "busy"), status(500, "broken"), status(401, "no"), sent(LINE, "reset"), sent(LINE, "cut")])
+@pytest.mark.parametrize(
+    "line", [status(429, "busy"), status(500, "broken"), status(401, "no"), sent(LINE, "reset"), sent(LINE, "cut")]
+)
 def test_a_request_that_is_not_answered_is_refunded(line: Any) -> None:
     with ModelServer.looping(line) as server, gateway_for(server, turns=2, tokens=10_000) as gateway:
         statuses = {through(gateway, "/chat/completions", CHAT)[0] for _ in range(5)}
     expected = getattr(line, "status", 502)
     assert statuses == {expected}
     result = gateway.result
-    assert (len(server.requests), result.turns, result.budgets["tokens"].used, result.budgets["turns"].used) == (5, 0, 0, 0)
+    assert (len(server.requests), result.turns, result.budgets["tokens"].used, result.budgets["turns"].used) == (
+        5,
+        0,
+        0,
+        0,
+    )
 
 
 def test_an_error_of_the_provider_passes_unchanged() -> None:
@@ -138,7 +148,9 @@ def test_an_error_of_the_provider_passes_unchanged() -> None:
             assert through(gateway, "/chat/completions", CHAT) == direct
 
 
-@pytest.mark.parametrize("damage", [b"data: {\n\n", b"data: [1]\n\n", b"\xff\xfe\n\n", b"data: null\n\n", b"event: x\n\n", b"\n" * 50])
+@pytest.mark.parametrize(
+    "damage", [b"data: {\n\n", b"data: [1]\n\n", b"\xff\xfe\n\n", b"data: null\n\n", b"event: x\n\n", b"\n" * 50]
+)
 def test_a_malformed_stream_passes_and_counts_at_an_estimate(damage: bytes) -> None:
     with raw_server(damage * 3) as url, gateway_for_url(url) as gateway:
         assert through(gateway, "/chat/completions", WITH_USAGE) == (200, damage * 3)
@@ -179,7 +191,10 @@ def gateway_for_url(url: str) -> Iterator[Gateway]:
 
 @pytest.mark.parametrize("streams", [True, False])
 def test_a_client_that_leaves_is_charged_for_what_was_heard(streams: bool, wait_for: Callable[..., None]) -> None:
-    with ModelServer.looping(sent(say("word " * 50).after(30))) as server, gateway_for(server, turns=5, tokens=9_000) as gateway:
+    with (
+        ModelServer.looping(sent(say("word " * 50).after(30))) as server,
+        gateway_for(server, turns=5, tokens=9_000) as gateway,
+    ):
         url = httpx2.URL(gateway.environment["OPENAI_BASE_URL"])
         connection = http.client.HTTPConnection(url.host, url.port, timeout=30)
         body = WITH_USAGE | {"stream": True} if streams else {key: CHAT[key] for key in ("model", "messages")}
@@ -206,7 +221,12 @@ def test_a_call_in_the_last_reply_is_replaced_by_text() -> None:
             through(gateway, "/chat/completions", body)
             history = [
                 *CHAT["messages"],
-                {"role": "assistant", "tool_calls": [{"id": "call-0", "type": "function", "function": {"name": "add", "arguments": "{}"}}]},
+                {
+                    "role": "assistant",
+                    "tool_calls": [
+                        {"id": "call-0", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+                    ],
+                },
                 {"role": "tool", "tool_call_id": "call-0", "content": "1"},
             ]
             _, reply = through(gateway, "/chat/completions", body | {"messages": history})

@@ -164,7 +164,9 @@ def _describe_limit(label: str, limit: Resolution) -> str:
 
 def describe_command(command: Sequence[str]) -> str:
     """Return the command line for lists, without the values of the environment that may be keys."""
-    secrets = tuple(value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= _MIN_SECRET)
+    secrets = tuple(
+        value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= _MIN_SECRET
+    )
     return redact(shlex.join(command), secrets)[:_MAX_TASK_CHARS]
 
 

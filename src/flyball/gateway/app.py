@@ -115,6 +115,8 @@ class GatewayApp:
                 return desk.make_last_reply(ticket)
             return await desk.end_conversation(inbound, ticket.chat)
         task.result()
+        if exchange.follow_up is not None:
+            return await desk.ask_again(exchange.follow_up, ticket.chat)
         return None
 
     async def _pass_free(

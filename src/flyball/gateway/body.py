@@ -117,7 +117,7 @@ def _decode_deflate(raw: bytes) -> bytes:
 def _decode_brotli(raw: bytes) -> bytes:
     import brotli  # pyright: ignore[reportMissingTypeStubs]
 
-    decoder: Any = brotli.Decompressor()
+    decoder: Any = cast("Any", brotli).Decompressor()
     body: bytes = decoder.process(raw, output_buffer_limit=MAX_BODY_BYTES + 1)
     if len(body) > MAX_BODY_BYTES or not decoder.can_accept_more_data():
         raise _too_large()

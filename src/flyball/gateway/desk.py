@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from ..budget.price import Unpriced
 from ..event import ModelReplied, ModelRequested
@@ -22,7 +25,7 @@ from .body import Refused, encode_json
 from .conversations import Chat, Conversations
 from .door import Access
 from .inbound import BLOB_TOKENS, MIN_THINKING_TOKENS, Inbound, limit_thinking, thinks
-from .last_request import build_last_request
+from .last_request import build_last_request, find_final_tool
 from .options import GatewayOptions
 from .side_requests import find_side_request
 
@@ -194,6 +197,45 @@ class Desk:
             turn.settle_observed(usage.input, usage.output)
         self._count(ticket, usage, reply, estimated=estimated)
 
+    def note_state(self, chat: Chat, inbound: Inbound, reply_id: str | None) -> None:
+        """Record what the provider keeps of a conversation, which later requests name."""
+        for state_id in (reply_id, inbound.request.previous_id):
+            if state_id is not None and inbound.wire is RESPONSES:
+                self.conversations.remember_state(chat, state_id)
+
+    def may_deny(self, inbound: Inbound) -> bool:
+        """Check whether a call of the reply may be denied, so that it must be read before it is handed on."""
+        calls = self.run.envelope.budgets["tool_calls"].ceiling is not None or self._options.limits.calls
+        return not self._options.observe and bool(inbound.request.tools and (calls or self.run.active_rules))
+
+    def judge(self, ticket: Ticket, reply: Reply | None) -> dict[str, str]:
+        """Claim the calls of a reply. Returns the reasons for the denied ones, by id."""
+        denied: dict[str, str] = {}
+        if ticket.turn is None or not ticket.turn.counts or ticket.is_last or reply is None:
+            return denied
+        final = find_final_tool(ticket.inbound.request.tools, self._options.final_tools)
+        for call in reply.calls:
+            if final is not None and call.name == final["name"]:
+                continue  # the program's answer
+            arguments = call.arguments if isinstance(call.arguments, Mapping) else _parse(call.arguments)
+            if ticket.turn.claim_tool(call.name, arguments):
+                continue
+            denied[call.id] = ticket.turn.denied or "the limit of tool calls is reached"
+            if ticket.turn.denied is None:
+                self.run.record_refusal(self.run.envelope.refuse("tool_calls"))
+        return denied
+
+    async def ask_again(self, inbound: Inbound, chat: Chat) -> Ticket:
+        """Return the next turn of a conversation whose calls were all denied, or its last request."""
+        if self._has_no_calls_left():
+            return await self.end_conversation(inbound, chat)
+        async with self._queue:
+            turn = await self.run.areserve_turn(chat.number, need := self._build_need(inbound, chat))
+        if turn is None:
+            return await self.end_conversation(inbound, chat)
+        chat.turns += 1
+        return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens))
+
     def charge(self, ticket: Ticket) -> None:
         """Count the reservation of a request that was cancelled before anything was heard."""
         assert ticket.turn is not None
@@ -211,10 +253,6 @@ class Desk:
         calls = () if reply is None else reply.calls
         for call in calls:
             self.conversations.remember_call(chat, call.id)
-        if turn.counts and not ticket.is_last:
-            for call in calls:
-                if not self.run.envelope.claim_tool_call(call.name):
-                    self.run.record_refusal(self.run.envelope.refuse("tool_calls"))
         if reply is not None and reply.text and not ticket.is_last:
             chat.text = reply.text
             if not self._reported:
@@ -433,3 +471,12 @@ class Desk:
             "cost_usd": chat.cost / 10**9,
             "reported": chat.number in self._reported,
         }
+
+
+def _parse(arguments: object) -> dict[str, Any]:
+    """Return the arguments of a call for rules; {} if the model wrote no valid JSON object."""
+    try:
+        value: object = json.loads(arguments) if isinstance(arguments, str) else {}
+    except (ValueError, RecursionError):
+        value = {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -15,6 +15,7 @@ from ..wire.bodies import ErrorReply, Json, ReplyDraft
 from ..wire.formats import GEMINI
 from ..wire.stream import ReadEvent, StreamReader
 from .body import MAX_BODY_BYTES, encode_json
+from .denial import EventEditor, answer_calls, drop_calls
 from .desk import Desk, Ticket
 from .inbound import Inbound
 from .last_request import build_made_reply, check_last_reply
@@ -53,6 +54,8 @@ class Exchange:
         self._delivered = False
         self.handed_on = False
         """True once a part of the reply was handed on, so that another one cannot replace it."""
+        self.follow_up: Inbound | None = None
+        """Request that the gateway makes itself, because all calls of the reply were denied."""
         self.must_charge = False
         """True if the gateway cancels the request, so that the provider may bill all of it."""
 
@@ -81,6 +84,8 @@ class Exchange:
             turn.confirm()
             if self._ticket.is_last:
                 await self._receive_last(response)
+            elif is_stream(response) and self._desk.may_deny(self._inbound):
+                await self._pass_held_stream(response)
             elif is_stream(response):
                 await self._pass_stream(response)
             else:
@@ -105,7 +110,41 @@ class Exchange:
             await self._send_error(502, f"the reply of {self._inbound.route.upstream.name} broke off: {error}")
             return
         self._reader.read_whole(body)
-        self._settle()
+        denied = self._settle()
+        if self._is_denied_wholly(denied):
+            return
+        if denied:
+            body = encode_json(drop_calls(json.loads(body), denied))
+        self.handed_on = True
+        await send_whole(self._send, response.status_code, copy_headers(response), body)
+        self._delivered = True
+
+    def _is_denied_wholly(self, denied: dict[str, str]) -> bool:
+        """Check whether all calls of the reply are denied, and prepare the request that follows."""
+        reply = self._reader.build_reply()
+        if not denied or reply is None or len(denied) < len(reply.calls):
+            return False
+        self._delivered = True
+        self.follow_up = answer_calls(self._inbound, reply, denied, self._reader.state_id)
+        return True
+
+    async def _pass_held_stream(self, response: httpx2.Response) -> None:
+        """Read a stream whole before it is handed on, because calls in it may be denied."""
+        try:
+            body = await read_bounded(response)
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
+            self.handed_on = True
+            raise UpstreamBroke(str(error)) from None
+        events = [*self._reader.feed(body), *self._reader.close()]
+        denied = self._settle()
+        if self._is_denied_wholly(denied):
+            return
+        if denied:
+            editor = EventEditor(denied)
+            events = [event._replace(raw=editor.edit(event)) for event in events]
+            body = b"".join(event.raw for event in events)
+        if self._ticket.strips_usage:
+            body = b"".join(map(drop_usage, events)) if not denied else body
         self.handed_on = True
         await send_whole(self._send, response.status_code, copy_headers(response), body)
         self._delivered = True
@@ -168,11 +207,14 @@ class Exchange:
         self._settled = True
         self._desk.withdraw(self._ticket, message)
 
-    def _settle(self) -> None:
-        if not self._settled:
-            self._settled = True
-            reader = self._reader
-            self._desk.settle(self._ticket, reader.build_reply(), reader.heard_bytes, service_tier=reader.service_tier)
+    def _settle(self) -> dict[str, str]:
+        """Count the reply and its calls. Returns the reasons for denied calls, by id."""
+        self._settled = True
+        reader = self._reader
+        reply = reader.build_reply()
+        self._desk.settle(self._ticket, reply, reader.heard_bytes, service_tier=reader.service_tier)
+        self._desk.note_state(self._ticket.chat, self._inbound, reader.state_id)
+        return self._desk.judge(self._ticket, reply)
 
     def _end(self) -> None:
         """Count what is not counted yet, because the exchange was cancelled or broke off."""
@@ -274,7 +316,7 @@ def select_headers(headers: Mapping[str, str], keys: Mapping[str, str]) -> dict[
 
 def copy_headers(response: httpx2.Response) -> list[tuple[bytes, bytes]]:
     """Return the headers of the provider's reply for the program."""
-    dropped = HOP_HEADERS | ({"content-encoding"} if "content-encoding" in response.headers else set())
+    dropped = HOP_HEADERS | {"content-encoding"}  # an encoded body is decoded
     return [
         (name.lower(), value) for name, value in response.headers.raw if name.lower().decode("latin-1") not in dropped
     ]

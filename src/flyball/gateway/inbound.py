@@ -57,8 +57,7 @@ class Inbound:
     def items(self) -> list[Json]:
         """Messages of the body in the provider's format."""
         if self._items is None:
-            values = [self.body[key] for key in _ITEM_KEYS if key in self.body]
-            value = values[0] if values else []
+            value: Any = next((self.body[key] for key in _ITEM_KEYS if key in self.body), None)
             self._items = [{"role": "user", "content": value}] if isinstance(value, str) else list_dicts(value)
         return self._items
 
@@ -150,13 +149,13 @@ def fit_schema(schema: Mapping[str, Any], text: str, depth: int = 5) -> Any:
         if choices and depth:
             return fit_schema(choices[0], text, depth - 1)
     kind: Any = schema.get("type", "object" if "properties" in schema else "string")
-    kind = cast("list[Any]", kind)[0] if isinstance(kind, list) and kind else kind
-    match kind:
+    if isinstance(kind, list):
+        kind = next(iter(cast("list[Any]", kind)), None)
+    match str(kind):
         case "object":
             properties = get_dict(schema, "properties")
             return {
-                name: fit_schema(value, text, depth - 1) if isinstance(value, dict) and depth else None
-                for name, value in properties.items()
+                name: fit_schema(get_dict(properties, name), text, depth - 1) if depth else None for name in properties
             }
         case "array":
             items = get_dict(schema, "items")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ..request import Call, Finish, Reply, Usage
 from ..wire.bodies import WireRequest
@@ -78,8 +78,8 @@ def build_made_reply(inbound: Inbound, text: str, final_tools: Sequence[str]) ->
     request, usage = inbound.request, Usage()
     final = find_final_tool(request.tools, final_tools)
     if final is not None:
-        arguments: Any = fit_schema(final.get("parameters") or {}, text)
-        call = Call("call_flyball", str(final["name"]), arguments if isinstance(arguments, dict) else {})
+        arguments: Any = fit_schema({"type": "object", **(final.get("parameters") or {})}, text)
+        call = Call("call_flyball", str(final["name"]), cast("dict[str, Any]", arguments))
         return Reply("", (call,), usage, Finish.CALLS)
     if request.output_schema:
         import json
