@@ -182,3 +182,44 @@ def _is_alive(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
         return False
+
+
+def test_observing_refuses_and_changes_nothing_and_says_what_would_have_been(
+    flyball_exec: Exec, provider: LoopingProvider
+) -> None:
+    done = flyball_exec(provider, "--observe", "--turns", "3", "--tokens", "900", "--", *PLAIN, "shots", "10")
+    assert (done.returncode, json.loads(done.stdout)["statuses"]) == (0, [200] * 10)
+    assert len(provider.requests) == 10
+    assert all(request.body == provider.requests[0].body for request in provider.requests)
+    lines = done.stderr.splitlines()
+    assert lines[0] == (
+        "flyball: observes only; the limits would be at most 3 turns, 900 tokens, 3,600 seconds (default); "
+        "no limit of tool calls, dollars"
+    )
+    assert lines[1] == "flyball: request 4 would have met the limit of turns (3)"
+    assert lines[-1].startswith("flyball: completed: It completed.")
+
+
+def test_the_record_says_which_conversation_spent_what(provider: LoopingProvider, tmp_path: Path) -> None:
+    folders = {"XDG_STATE_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
+
+    def flyball(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "flyball", *arguments],
+            env=environment_for(provider, **folders, COLUMNS="200"),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done.stdout + done.stderr
+
+    flyball("exec", "--turns", "3", "--", *PLAIN, "loop")
+    assert "exec   budget" in flyball("runs")
+    for why in (flyball("why"), flyball("why", "last")):
+        assert "plain_agent.py loop" in why
+        assert "conversation 1 · gpt-4o: 3 turns, 4 requests," in why
+        assert why.count("gpt-4o wants 1 call") == 3
+        assert why.count("gpt-4o reports") == 1
+        assert "--turns 6" in why
+        assert "flyball resume" not in why
+    assert "cannot be resumed: run it again" in flyball("resume", "last", "--turns", "+3")

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,7 @@ class ExecOptions:
     allow_ungoverned: bool = False
     unpriced: str = "refuse"
     final_tools: Sequence[str] = ()
+    observe: bool = False
     strict: bool = False
     quiet: bool = False
     store: str | None = None
@@ -70,6 +71,7 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
             gateway_options = build_options(command, options, registry)
             record = ProgramRecord(store, gateway_options.run_id, command)
             limits = describe_limits(gateway_options.limits, registry)
+            limits = f"observes only; the limits would be {limits}" if options.observe else limits
 
             def start(_: Gateway) -> None:
                 record.start()
@@ -93,13 +95,14 @@ def build_options(command: Sequence[str], options: ExecOptions, registry: Iterat
 
     upstreams = dict(_split_pair("--upstream", text, "NAME=URL") for text in options.upstreams)
     return GatewayOptions(
-        limits=Limits(**options.limits),
+        limits=Limits(context_tokens=None, **options.limits),
         upstreams=upstreams,
         variables=_read_variables(options.variables, upstreams),
         pass_keys=options.pass_keys,
         unpriced=_read_unpriced(options.unpriced),
         final_tools=tuple(options.final_tools),
         allow_ungoverned=options.allow_ungoverned,
+        observe=options.observe,
         rules=_load_rules(options.rules),
         registry=registry,
         metadata={"command": describe_command(command)},
@@ -180,17 +183,16 @@ class ProgramRecord:
 
     def start(self) -> None:
         """Record that the run started."""
-        if self._store is not None:
-            from ..store import Start
+        from ..store import Start
 
-            metadata = {"command": self._command}
-            start = Start(at=time.time(), agent=_AGENT, task=self._command, metadata=metadata)
-            self._keep(lambda store: store.runs.start(self._run_id, start))
+        metadata = {"command": self._command}
+        start = Start(at=time.time(), agent=_AGENT, task=self._command, metadata=metadata)
+        self._keep(lambda store: store.runs.start(self._run_id, start))
 
     def finish(self, execution: Execution) -> None:
         """Record how the run ended."""
         result = execution.result
-        is_kept = self._store is not None and self._keep(lambda store: self._write_end(store, execution))
+        is_kept = self._keep(lambda store: self._write_end(store, execution))
         try:
             save_last_record(result, is_kept)
         except OSError as error:
@@ -205,7 +207,9 @@ class ProgramRecord:
         events = [event.to_dict() for event in result.events]
         store.keep(Step(run_id=self._run_id, events=events, finish=finish))
 
-    def _keep(self, write: Any) -> bool:
+    def _keep(self, write: Callable[[Store], None]) -> bool:
+        if self._store is None:
+            return False
         try:
             write(self._store)
         except USER_ERRORS as error:
@@ -234,5 +238,7 @@ def _print_end(execution: Execution, options: ExecOptions) -> None:
         return
     for hint in execution.hints:
         print_line(f"flyball: {hint}", err=True)
+    if options.observe and not execution.hints:
+        print_line("flyball: nothing would have been refused", err=True)
     if not options.quiet or result.stop not in (Stop.COMPLETED, Stop.FAILED):
         print_line(f"flyball: {result.stop.value}: {result.explain()}", err=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ..budget.price import Unpriced
+from ..budget.registry import UNSET
 from ..event import ModelReplied, ModelRequested
 from ..governor.ending import RunEnding
 from ..governor.govern_options import GovernOptions
@@ -26,6 +27,7 @@ from .conversations import Chat, Conversations
 from .door import Access
 from .inbound import BLOB_TOKENS, MIN_THINKING_TOKENS, Inbound, limit_thinking, thinks
 from .last_request import build_last_request, find_final_tool
+from .observer import Observer, open_limits
 from .options import GatewayOptions
 from .side_requests import find_side_request
 
@@ -75,8 +77,10 @@ class Desk:
 
     def __init__(self, options: GatewayOptions) -> None:
         self._options = options
+        self.observer = Observer(options.limits, options.registry) if options.observe else None
+        """Observer of a run whose limits do not hold. None for one whose limits hold."""
         govern_options = GovernOptions(
-            options.limits,
+            open_limits() if options.observe else options.limits,
             unpriced=Unpriced.TOKENS_ONLY,  # the desk refuses models without a price
             registry=options.registry,
             clock=options.clock,
@@ -87,6 +91,7 @@ class Desk:
         self._govern_options = govern_options
         self.ending = RunEnding()
         self.run = GovernedRun(govern_options, self.ending, reserves_each_report=True)
+        self._started_at = self.run.now()
         self.conversations = Conversations()
         self.requests = 0
         """Governed requests that came through."""
@@ -117,6 +122,8 @@ class Desk:
         self.requests += 1
         chat = self.conversations.find(inbound)
         need = self._build_need(inbound, chat)
+        if self.observer is not None:
+            return await self._observe(inbound, chat, need, self.observer)
         if find_side_request(inbound) and self._side_requests <= self.run_turns and not chat.reported:
             self._side_requests += 1
             need = replace(need, turns=0, report_tokens=None)
@@ -131,6 +138,19 @@ class Desk:
             turn = await self.run.areserve_turn(chat.number, need)
         if turn is None:
             return await self.end_conversation(inbound, chat)
+        chat.turns += turn.counts
+        return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens))
+
+    async def _observe(self, inbound: Inbound, chat: Chat, need: Need, observer: Observer) -> Ticket:
+        """Let a request pass as it is, and note what would have been refused."""
+        used = {name: self.run.envelope.budgets[name].used for name in ("turns", "tool_calls", "tokens", "usd")}
+        observer.check({**used, "seconds": self.run.now() - self._started_at}, self.requests)
+        need = replace(need, max_output_tokens=None, report_tokens=None)
+        turn = await self.run.areserve_turn(chat.number, need)
+        if turn is None:  # more turns than any limit allows
+            turn = await self.run.areserve_turn(chat.number, replace(need, turns=0))
+        if turn is None:
+            raise Refused(503, "run_ended", "the observed run has ended")
         chat.turns += turn.counts
         return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens))
 
@@ -325,6 +345,8 @@ class Desk:
     def _build_content(self, ticket: Ticket, turn: ReservedTurn) -> tuple[bytes, bool]:
         """Return the body to send: the same bytes if nothing changes. And whether the usage was added."""
         inbound = ticket.inbound
+        if self.observer is not None:
+            return inbound.raw, False
         request, cap = inbound.request, turn.max_output_tokens
         changed = request
         adds_usage = request.stream and not request.includes_usage
@@ -372,6 +394,8 @@ class Desk:
             self._models[name] = find_named_model(name, self._govern_options)
         model = self._models[name]
         money = self.run.envelope.budgets["usd"]
+        if model.price is None and self.observer is not None and self._options.limits.usd not in (UNSET, None):
+            self.observer.note(f"the price of {name} is not known, so its requests would have been refused")
         if model.price is None and money.ceiling is not None and self._options.unpriced == Unpriced.REFUSE:
             raise Refused(
                 400,

@@ -64,7 +64,7 @@ def execute(command: Sequence[str], options: GatewayOptions, on_start: Callable[
         exit_code=code,
         requests=desk.requests,
         conversations=gateway.chats,
-        hints=desk.hints,
+        hints=desk.hints if desk.observer is None else desk.observer.notes,
     )
 
 

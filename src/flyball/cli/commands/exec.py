@@ -18,6 +18,7 @@ _UNGOVERNED = "Accept a program whose requests do not come through."
 _UNPRICED = "refuse, or tokens_only: models without a known price under a money limit."
 _FINAL_TOOL = "Tool that carries the program's answer."
 _STRICT = "Exit with the code of the stop reason, as flyball run does."
+_OBSERVE = "Refuse and change nothing; print what would have been refused."
 _RULES = "Rule files, or folders of them."
 
 
@@ -35,6 +36,7 @@ def exec_program(
     allow_ungoverned: Annotated[bool, typer.Option("--allow-ungoverned", help=_UNGOVERNED)] = False,
     unpriced: Annotated[str, typer.Option(metavar="HOW", help=_UNPRICED)] = "refuse",
     final_tool: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_FINAL_TOOL)] = None,
+    observe: Annotated[bool, typer.Option("--observe", help=_OBSERVE)] = False,
     strict: Annotated[bool, typer.Option("--strict", help=_STRICT)] = False,
     store: StoreOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing about limits and spending.")] = False,
@@ -55,6 +57,7 @@ def exec_program(
         allow_ungoverned=allow_ungoverned,
         unpriced=unpriced,
         final_tools=final_tool or (),
+        observe=observe,
         strict=strict,
         quiet=quiet,
         store=store,
