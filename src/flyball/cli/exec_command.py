@@ -19,12 +19,16 @@ from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry, Resolution
 from ..errors import ConfigError, Ungoverned, UsageError, format_with_code
 from ..history.record import save_last_record
+from ..progress import Point, Progress
+from ..recorder import buffered
 from ..result import Stop
 from ..unit import Unit
+from .live import RunView, SilentView
 from .output import EXIT_CODES, UNGOVERNED_EXIT_CODE, USER_ERRORS, exit_with_error, print_line
-from .run_command import open_run_store
+from .run_command import OutputMode, open_run_store
 
 if TYPE_CHECKING:
+    from ..event import Event
     from ..gateway.execution import Execution
     from ..gateway.gateway import Gateway
     from ..gateway.options import GatewayOptions
@@ -50,6 +54,7 @@ class ExecOptions:
     unpriced: str = "refuse"
     final_tools: Sequence[str] = ()
     observe: bool = False
+    live: bool = False
     strict: bool = False
     quiet: bool = False
     store: str | None = None
@@ -69,16 +74,20 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
         try:
             registry = IterationBudgetRegistry()
             gateway_options = build_options(command, options, registry)
+            live = LiveSink(OutputMode().build_view() if options.live else SilentView())
+            gateway_options.sinks = (live,) if options.live else ()
             record = ProgramRecord(store, gateway_options.run_id, command)
             limits = describe_limits(gateway_options.limits, registry)
             limits = f"observes only; the limits would be {limits}" if options.observe else limits
 
-            def start(_: Gateway) -> None:
+            def start(gateway: Gateway) -> None:
                 record.start()
                 if not options.quiet:
                     print_line(f"flyball: {limits}", err=True)
+                live.progress = Progress(gateway_options.run_id, gateway.desk.run.envelope, (), {}, {}, agent=_AGENT)
 
-            execution = execute(command, gateway_options, start)
+            with live:
+                execution = execute(command, gateway_options, start)
         except Ungoverned as error:
             print_line(f"flyball: {error}", err=True)
             raise typer.Exit(UNGOVERNED_EXIT_CODE) from None
@@ -163,6 +172,32 @@ def _describe_limit(label: str, limit: Resolution) -> str:
     if limit.is_clamped:
         return f"{amount} ({limit.requested} was asked for)"
     return amount if limit.is_requested else f"{amount} (default)"
+
+
+class LiveSink:
+    """Sink that shows the events of a program's run while it is in progress, on a thread of its own."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        self._buffer = buffered(self._show)
+        self.progress: Progress | None = None
+        """Budgets of the run. None before it has started."""
+
+    def __call__(self, event: Event) -> None:
+        self._buffer(event)
+
+    def _show(self, event: Event) -> None:
+        if self.progress is not None:
+            self._view.watch(Point.TURN_STARTED, self.progress)
+        self._view.show(event)
+
+    def __enter__(self) -> LiveSink:
+        self._view.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._buffer.close()
+        self._view.__exit__(*error)
 
 
 def describe_command(command: Sequence[str]) -> str:

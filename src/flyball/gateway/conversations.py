@@ -16,6 +16,14 @@ _SESSION_HEADERS = (
 _MAX_CALL_IDS = 100_000
 
 
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """Call that was handed to the program, and has no result yet."""
+
+    tool: str
+    started_at: float
+
+
 @dataclass(slots=True, eq=False)
 class Chat:
     """Conversation of the program with a model."""
@@ -45,7 +53,8 @@ class Chat:
     known_input: int = 0
     """Input tokens of that request."""
     known_output: int = 0
-    told_notices: set[str] = field(default_factory=set[str])
+    open_calls: dict[str, OpenCall] = field(default_factory=dict[str, "OpenCall"])
+    """Calls that the program makes now, by id."""
 
     @property
     def label(self) -> str:

@@ -11,19 +11,20 @@ from typing import Any, cast
 
 from ..budget.price import Unpriced
 from ..budget.registry import UNSET
-from ..event import ModelReplied, ModelRequested
+from ..event import ModelReplied, ModelRequested, ToolEnded, ToolStarted
 from ..governor.ending import RunEnding
 from ..governor.govern_options import GovernOptions
 from ..governor.governed_run import GovernedRun
 from ..governor.model_card import GovernedModel, find_named_model
 from ..governor.reservation import Need
 from ..governor.reserved_turn import ReservedTurn
+from ..outcome import Status
 from ..request import Purpose, Reply, Usage
 from ..result import Stop
 from ..wire.bodies import Json
 from ..wire.formats import RESPONSES
 from .body import Refused, encode_json
-from .conversations import Chat, Conversations
+from .conversations import Chat, Conversations, OpenCall
 from .door import Access
 from .inbound import BLOB_TOKENS, MIN_THINKING_TOKENS, Inbound, limit_thinking, thinks
 from .last_request import build_last_request, find_final_tool
@@ -121,6 +122,7 @@ class Desk:
         """Decide about a request. Raises `Refused` for one that gets an error."""
         self.requests += 1
         chat = self.conversations.find(inbound)
+        self._end_calls(inbound, chat)
         need = self._build_need(inbound, chat)
         if self.observer is not None:
             return await self._observe(inbound, chat, need, self.observer)
@@ -228,8 +230,11 @@ class Desk:
         calls = self.run.envelope.budgets["tool_calls"].ceiling is not None or self._options.limits.calls
         return not self._options.observe and bool(inbound.request.tools and (calls or self.run.active_rules))
 
-    def judge(self, ticket: Ticket, reply: Reply | None) -> dict[str, str]:
-        """Claim the calls of a reply. Returns the reasons for the denied ones, by id."""
+    def judge(self, ticket: Ticket, reply: Reply | None, *, can_deny: bool) -> dict[str, str]:
+        """Claim the calls of a reply. Returns the reasons for the denied ones, by id.
+
+        Without `can_deny`, the program has seen the calls already.
+        """
         denied: dict[str, str] = {}
         if ticket.turn is None or not ticket.turn.counts or ticket.is_last or reply is None:
             return denied
@@ -238,12 +243,28 @@ class Desk:
             if final is not None and call.name == final["name"]:
                 continue  # the program's answer
             arguments = call.arguments if isinstance(call.arguments, Mapping) else _parse(call.arguments)
-            if ticket.turn.claim_tool(call.name, arguments):
+            if ticket.turn.claim_tool(call.name, arguments) or not can_deny or self.observer is not None:
+                ticket.chat.open_calls[call.id] = OpenCall(call.name, self.run.now())
+                self.run.tell_about(ticket.turn, ToolStarted, call.id, call.name, arguments)
                 continue
-            denied[call.id] = ticket.turn.denied or "the limit of tool calls is reached"
+            denied[call.id] = reason = ticket.turn.denied or "the limit of tool calls is reached"
+            self.run.tell_about(ticket.turn, ToolEnded, call.id, call.name, Status.DENIED.value, reason, 0.0)
             if ticket.turn.denied is None:
                 self.run.record_refusal(self.run.envelope.refuse("tool_calls"))
         return denied
+
+    def _end_calls(self, inbound: Inbound, chat: Chat) -> None:
+        """Record the calls whose results came with a request."""
+        for call_id in inbound.iter_call_ids() if chat.open_calls else ():
+            call = chat.open_calls.pop(call_id, None)
+            if call is not None:
+                self._end_call(call_id, call, Status.DONE.value, None)
+            if not chat.open_calls:
+                return
+
+    def _end_call(self, call_id: str, call: OpenCall, status: str, reason: str | None) -> None:
+        seconds = self.run.now() - call.started_at
+        self.run.tell(ToolEnded, call_id, call.tool, status, reason, seconds)
 
     async def ask_again(self, inbound: Inbound, chat: Chat) -> Ticket:
         """Return the next turn of a conversation whose calls were all denied, or its last request."""
@@ -472,6 +493,9 @@ class Desk:
     def finish(self, code: int | None, *, ended_by: str | None) -> None:
         """End the run after the program ended with this exit code, or was ended."""
         ending = self.ending
+        for chat in self.conversations.all:
+            for call_id, call in chat.open_calls.items():
+                self._end_call(call_id, call, Status.CANCELLED.value, "the program ended")
         if ending.stops:
             pass
         elif code == 0:

@@ -163,7 +163,7 @@ class Exchange:
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             raise UpstreamBroke(str(error)) from None
         events = self._reader.close()
-        self._settle()
+        self._settle(can_deny=False)
         rest = b"".join(map(drop_usage, events)) if self._ticket.strips_usage else b""
         await self._send({"type": "http.response.body", "body": rest})
         self._delivered = True
@@ -207,14 +207,14 @@ class Exchange:
         self._settled = True
         self._desk.withdraw(self._ticket, message)
 
-    def _settle(self) -> dict[str, str]:
+    def _settle(self, *, can_deny: bool = True) -> dict[str, str]:
         """Count the reply and its calls. Returns the reasons for denied calls, by id."""
         self._settled = True
         reader = self._reader
         reply = reader.build_reply()
         self._desk.settle(self._ticket, reply, reader.heard_bytes, service_tier=reader.service_tier)
         self._desk.note_state(self._ticket.chat, self._inbound, reader.state_id)
-        return self._desk.judge(self._ticket, reply)
+        return self._desk.judge(self._ticket, reply, can_deny=can_deny)
 
     def _end(self) -> None:
         """Count what is not counted yet, because the exchange was cancelled or broke off."""

@@ -39,6 +39,4 @@ class Observer:
 
 def open_limits() -> Limits:
     """Return limits that a program does not meet."""
-    return Limits(
-        turns=MAX_TURNS, tool_calls=None, tokens=None, usd=None, seconds=MAX_SECONDS, context_tokens=None
-    )
+    return Limits(turns=MAX_TURNS, tool_calls=None, tokens=None, usd=None, seconds=MAX_SECONDS, context_tokens=None)

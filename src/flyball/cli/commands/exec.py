@@ -19,6 +19,7 @@ _UNPRICED = "refuse, or tokens_only: models without a known price under a money 
 _FINAL_TOOL = "Tool that carries the program's answer."
 _STRICT = "Exit with the code of the stop reason, as flyball run does."
 _OBSERVE = "Refuse and change nothing; print what would have been refused."
+_LIVE = "Show each event on standard error, and the budgets if that is a terminal."
 _RULES = "Rule files, or folders of them."
 
 
@@ -37,6 +38,7 @@ def exec_program(
     unpriced: Annotated[str, typer.Option(metavar="HOW", help=_UNPRICED)] = "refuse",
     final_tool: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_FINAL_TOOL)] = None,
     observe: Annotated[bool, typer.Option("--observe", help=_OBSERVE)] = False,
+    live: Annotated[bool, typer.Option("--live", help=_LIVE)] = False,
     strict: Annotated[bool, typer.Option("--strict", help=_STRICT)] = False,
     store: StoreOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing about limits and spending.")] = False,
@@ -58,6 +60,7 @@ def exec_program(
         unpriced=unpriced,
         final_tools=final_tool or (),
         observe=observe,
+        live=live,
         strict=strict,
         quiet=quiet,
         store=store,
