@@ -4,7 +4,7 @@
     text                any         the text            None
     tool_call           assistant   ""                  call_id, name, arguments (JSON text or a dict, as received)
     tool_result         tool        the text            call_id, name or None, is_error; parts and shape if it had parts
-    multimodal_part     any         "", or what it is   part (the provider's own dict), shape ("openai", "anthropic")
+    multimodal_part     any         "", or what it is   part (the provider's own dict), shape (its format)
     error               any         what went wrong     code, and what else is known
     input_required      assistant   the question        free
     approval_required   assistant   what is asked for   free
@@ -35,7 +35,9 @@ from ._internal.jsonable import Way, place
 from .errors import MessageError, suggest_names
 
 SCHEMA, VERSION = "flyball.message", 1
-OPENAI, ANTHROPIC = "openai", "anthropic"
+OPENAI, ANTHROPIC, RESPONSES, GEMINI = "openai", "anthropic", "responses", "gemini"
+SHAPES = (OPENAI, ANTHROPIC, RESPONSES, GEMINI)
+"""Formats of providers that a part can have."""
 MAX_DEPTH = 100
 """Levels of nesting. Deeper values are a mistake or an attack, and break JSON parsers."""
 
@@ -353,7 +355,7 @@ _PAYLOAD_CHECKS: dict[MessageType, tuple[tuple[str, Callable[[object], bool], st
     ),
     MessageType.MULTIMODAL_PART: (
         ("part", _is_part, "a dict with a type"),
-        ("shape", lambda value: value in (OPENAI, ANTHROPIC), f"{OPENAI!r} or {ANTHROPIC!r}"),
+        ("shape", lambda value: value in SHAPES, f"one of {', '.join(SHAPES)}"),
     ),
 }
 

@@ -30,6 +30,9 @@ class Finish(StrEnum):
     CALLS = "tool_calls"
     LENGTH = "length"
     CONTENT_FILTER = "content_filter"
+    """The provider's filter blocked the request or stopped the reply."""
+    REFUSAL = "refusal"
+    """The model refused to answer. The text is what it said."""
     CUT = "cut"
     """A deadline or a cancel of the run ended the reply early. The text received so far is kept."""
 
@@ -118,6 +121,8 @@ class Reply:
     provider: str | None = None
     parts: tuple[Mapping[str, Any], ...] = ()
     """Other content that the provider expects back, such as signed reasoning: payloads of multimodal parts."""
+    detail: str = ""
+    """Provider's word for why its filter stopped the reply. Empty means that it gave none."""
 
 
 class FailureKind(StrEnum):
@@ -224,9 +229,20 @@ def estimate_reply_tokens(reply: Reply) -> int:
 
 
 def _estimate_part_tokens(part: object) -> int:
-    if isinstance(part, Mapping) and cast("Mapping[str, object]", part).get("type") in _IMAGE_TYPES:
+    if isinstance(part, Mapping) and _is_image(cast("Mapping[str, Any]", part)):
         return MAX_IMAGE_TOKENS  # providers count the pixels of an image, which are bounded, not its bytes
     return estimate_tokens(part if isinstance(part, str) else to_json_text(cast("object", part)))
+
+
+def _is_image(part: Mapping[str, Any]) -> bool:
+    kind = part.get("type")
+    if kind != "inlineData":
+        return kind in _IMAGE_TYPES
+    match part:
+        case {"value": {"inlineData": {"mimeType": str(media)}}}:
+            return media.startswith("image/")
+        case _:
+            return False
 
 
 def estimate_tools_tokens(

@@ -31,8 +31,6 @@ from flyball.message import Message
 from flyball.models import local_prompt
 from flyball.models.endpoint import redact_url
 from flyball.models.failures import error_from_response, error_from_stream
-from flyball.models.sse import EventReader
-from flyball.models.structured import sanitize_tool_name
 from flyball.person import escape_control_characters, escape_unprintable
 from flyball.progress import Progress
 from flyball.request import Reply, Request
@@ -49,7 +47,10 @@ from flyball.tools.mcp.server import mcp
 from flyball.tools.mcp.stdio import OutputTail
 from flyball.tools.pattern import Pattern
 from flyball.tools.tool import Tool
-from flyball.wire import normalize, to_anthropic
+from flyball.wire import GEMINI, find_wire, normalize, to_anthropic
+from flyball.wire.gemini import is_gemini_3
+from flyball.wire.sse import EventReader
+from flyball.wire.structured import sanitize_tool_name
 
 Read = Callable[[Any], object]
 Make = Callable[[int], Any]
@@ -85,6 +86,10 @@ def error_code(code: str) -> object:
 def events(chunks: list[bytes]) -> object:
     reader = EventReader()
     return [reader.feed(chunk) for chunk in chunks], reader.close()
+
+
+def gemini_path(path: str) -> object:
+    return GEMINI.parse_request({}, path)
 
 
 def reply(text: str) -> object:
@@ -172,11 +177,11 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("models/failures.py", "an error page of tags", error_page, repeated("<a>"), PROSE),
     ("models/failures.py", "an error page of [", error_page, repeated("["), PROSE),
     ("models/failures.py", "a long code of an error", error_code, repeated("context "), PROSE),
-    ("models/sse.py", "a line without end", events, pieces(b"data: x"), pieces(b"data:x\n\n")),
-    ("models/sse.py", "nothing but CR", events, pieces(b"\r"), pieces(b"data:x\n\n")),
+    ("wire/sse.py", "a line without end", events, pieces(b"data: x"), pieces(b"data:x\n\n")),
+    ("wire/sse.py", "nothing but CR", events, pieces(b"\r"), pieces(b"data:x\n\n")),
     ("models/local_prompt.py", "a reply of blanks", reply, repeated(" ", "{"), LETTERS),
     ("models/local_prompt.py", "a reply of escapes", reply, repeated("\\\\", "", CALLED), repeated("xy", "", CALLED)),
-    ("models/structured.py", "a name of signs", sanitize_tool_name, repeated("!"), LETTERS),
+    ("wire/structured.py", "a name of signs", sanitize_tool_name, repeated("!"), LETTERS),
     ("models/endpoint.py", "a URL of ://", redact_url, repeated("://"), ADDRESS),
     ("models/endpoint.py", "a URL of ?", redact_url, repeated("?"), ADDRESS),
     ("agent/output.py", "fences that open", typed_answer, repeated("```\n\n"), PROSE),
@@ -186,7 +191,7 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("errors.py", "a text of quotes", quote_value, repeated("\"'"), PROSE),
     ("message.py", "an id of colons", lambda text: message(id=text), repeated(":1", "x"), LETTERS),
     ("message.py", "a time of digits", lambda text: message(created_at=text), repeated("1", "", "2031-"), LETTERS),
-    ("wire/writer.py", "an image of ;", image, repeated(";", start="data:"), LETTERS),
+    ("wire/images.py", "an image of ;", image, repeated(";", start="data:"), LETTERS),
     ("tools/tool.py", "a name of signs", tool, repeated("!"), LETTERS),
     ("tools/pattern.py", "a pattern that backtracks", matched, repeated("a", "!"), repeated("a")),
     ("tools/mcp/server.py", "a command of secrets", lambda text: mcp(text).name, repeated("key "), repeated("x ")),
@@ -220,6 +225,9 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("_internal/toml.py", "a text of many dots", place, repeated("a.", '"', 'a = "'), repeated("a", '"', 'a = "')),
     ("_internal/toml.py", "a text of escapes", place, repeated('\\"', "", 'a = "'), repeated("a", "", 'a = "')),
     ("_internal/toml.py", "a file of brackets", place, repeated("[1],", "1]", "a = ["), repeated("1,", "1]", "a = [")),
+    ("wire/formats.py", "a path of models", find_wire, repeated("/models/"), repeated("/v1/x")),
+    ("wire/gemini.py", "a path of models", gemini_path, repeated("/models/"), repeated("/v1/x")),
+    ("wire/gemini.py", "a long number", is_gemini_3, repeated("9", "", "gemini-"), LETTERS),
     ("serve/request.py", "a long key", parse_request, long_key, short_key),
     ("chain/hop_context.py", "a long root", ROOT.fullmatch, repeated("."), LETTERS),
 ]  # fmt: skip

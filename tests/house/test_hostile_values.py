@@ -18,7 +18,6 @@ from flyball.budget.run_budget import TurnBudget
 from flyball.loop.repetition import build_call_key
 from flyball.message import Message, repair_pairs
 from flyball.models import AnthropicModel, OpenAIModel, local_prompt
-from flyball.models.structured import close_schema, is_strict_schema
 from flyball.progress import Progress
 from flyball.request import Call, Request
 from flyball.rules.view import View
@@ -27,6 +26,7 @@ from flyball.tools.json_schema import JsonSchemaArguments
 from flyball.tools.mcp.session import extract_value
 from flyball.tools.tool import Tool
 from flyball.wire import normalize
+from flyball.wire.structured import close_schema, is_strict_schema
 
 Read = Callable[[Any], object]
 Make = Callable[[int], Any]

@@ -54,7 +54,7 @@ from flyball.request import Call, FailureKind, Finish, ModelFailure, Purpose, Re
 from .recount import Recount
 
 # pyright: reportMatchNotExhaustive=false
-CUT_OFF = (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT)
+CUT_OFF = (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.REFUSAL, Finish.CUT)
 
 
 def need(what: str, *facts: bool) -> None:
@@ -236,7 +236,7 @@ class Auditor(Recount):
             else:
                 cost = self.find_price(ask.request.model).cost(value.usage)
                 self.used.update({"tokens": value.usage.total, "usd": cost, "own usd": cost})
-            self.failed |= turn and value.finish is Finish.CONTENT_FILTER
+            self.failed |= turn and value.finish in (Finish.CONTENT_FILTER, Finish.REFUSAL)
         elif value.began:
             self._book_the_estimate(ask, None)
         if turn and not isinstance(value, Reply):

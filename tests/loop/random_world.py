@@ -135,6 +135,7 @@ class World:
         )
         usual = Finish.CALLS if calls else Finish.STOP
         finish = dice.pick(*[usual] * 30, Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT, Finish.STOP, Finish.CALLS)
+        finish = Finish.REFUSAL if finish is Finish.CONTENT_FILTER and dice.pick(True, False) else finish
         return Reply(text, calls, usage, finish)
 
     def _call(self) -> Call:

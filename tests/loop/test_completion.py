@@ -232,6 +232,15 @@ class TestFinishes:
         assert result.text == line.text
         assert not any(outcome.ok for outcome in result.tool_results)
 
+    @pytest.mark.parametrize("line", [say("I can't help."), say("I can't help.", SUM)])
+    def test_a_refusal_is_a_failure_of_its_own(self, line: Line) -> None:
+        result = run(line.ending("refusal"), say("never"))
+        assert (result.stop, result.finish, result.requests) == ("failed", "refusal", 1)
+        assert result.error is not None
+        assert result.error["code"] == "refusal"
+        assert result.error["message"].endswith("I can't help.")
+        assert not any(outcome.ok for outcome in result.tool_results)
+
     def test_a_filtered_reply_is_not_asked_about(self) -> None:
         assert run(say("x").ending("content_filter"), completion=policy(Continue("More."))).requests == 1
 

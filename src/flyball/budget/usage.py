@@ -12,6 +12,14 @@ MAX_TOKENS = 2**53
 """Largest accepted count. Every program reads numbers up to here exactly, and sums of them can be written."""
 _DETAILS = {name: f"{name}_details" for name in ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")}
 """Names of the parts of a count."""
+_GEMINI_NAMES = (
+    "promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount",
+    "cachedContentTokenCount",
+)  # fmt: skip
+_GEMINI_NAMES_OF_SDK = (
+    "prompt_token_count", "tool_use_prompt_token_count", "candidates_token_count", "thoughts_token_count",
+    "cached_content_token_count",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ class Usage:
 
     @classmethod
     def of(cls, usage: object) -> Usage:
-        """Parse usage reported by OpenAI or Anthropic.
+        """Parse usage reported by OpenAI, Anthropic or Gemini.
 
         Accepts a mapping or an SDK object. A `Usage` is returned unchanged.
 
@@ -85,6 +93,9 @@ class Usage:
         if read("input") is not None or read("output") is not None:
             cached, reasoning, written = _count(read, "cached"), _count(read, "reasoning"), _count(read, "written")
             return _clamp_parts(_count(read, "input"), _count(read, "output"), cached, reasoning, written)
+        for names in (_GEMINI_NAMES, _GEMINI_NAMES_OF_SDK):
+            if any(read(name) is not None for name in names):
+                return _parse_gemini(read, names)
         raise ConfigError("usage", usage, "input_tokens and output_tokens, or prompt_tokens and completion_tokens")
 
 
@@ -127,6 +138,12 @@ def _parse_anthropic(read: Reader) -> Usage:
     total_input = _count(read, "input_tokens") + cached + written
     reasoning = _count_reasoning(read("output_tokens_details"))
     return _clamp_parts(total_input, _count(read, "output_tokens"), cached, reasoning, written)
+
+
+def _parse_gemini(read: Reader, names: tuple[str, ...]) -> Usage:
+    # Gemini's candidates exclude thoughts; the input of its own tools is billed as input.
+    prompt, tools, candidates, thoughts, cached = (_count(read, name) for name in names)
+    return _clamp_parts(prompt + tools, candidates + thoughts, cached, thoughts, 0)
 
 
 def _count_reasoning(details: object) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import event
-from ..errors import ConfigError
+from ..errors import ConfigError, truncate
 from ..outcome import Success
 from ..progress import Complete, Continue, Decision, Unfinished
 from ..request import Finish, Reply
@@ -16,6 +16,7 @@ from .recall import read_whole
 from .state import RunState
 from .stopping import check_end
 
+_MAX_REFUSAL_LENGTH = 500
 _TOOL_RULES = "tool rules"
 """Name of what is missing while a tool rule does not let the run complete."""
 
@@ -25,8 +26,13 @@ def handle_final_reply(run: RunState, reply: Reply) -> End | None:
     if reply.finish is Finish.CUT:
         return _handle_cut_reply(run)
     if reply.finish is Finish.CONTENT_FILTER:
-        message = "the provider's filter stopped the reply"
+        why = f": {truncate(reply.detail, _MAX_REFUSAL_LENGTH)}" if reply.detail else ""
+        message = f"the provider's filter stopped the reply{why}"
         return End(Stop.FAILED, error={"code": "content_filter", "kind": "ContentFilter", "message": message})
+    if reply.finish is Finish.REFUSAL:
+        why = truncate(reply.text.strip(), _MAX_REFUSAL_LENGTH) or "it gave no reason"
+        message = f"the model refused to answer: {why}"
+        return End(Stop.FAILED, error={"code": "refusal", "kind": "Refusal", "message": message})
     cancelled = run.signals.find_cancellation()  # an answer that came in time counts, even if the time is over now
     if cancelled is not None:
         return cancelled

@@ -87,7 +87,7 @@ def _ask_for_report(run: RunState, end: End) -> Flow[str | None]:
         return None
     calls = run.add_reply(reply)
     deny_calls(run, calls, Reason.BUDGET, "only a report was asked for; nothing is done any more")
-    return reply.text if reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER else None
+    return reply.text if reply.text.strip() and reply.finish not in (Finish.CONTENT_FILTER, Finish.REFUSAL) else None
 
 
 def _send_grace_request(run: RunState, end: End) -> Flow[Reply | ModelFailure | None]:

@@ -105,4 +105,6 @@ def _send_reflection(run: RunState, request: Request, tokens: int) -> Flow[str |
         return SkippedReflection("it took too long.")
     if reply.finish is Finish.CONTENT_FILTER:
         return SkippedReflection("the provider's filter stopped it.")
+    if reply.finish is Finish.REFUSAL:
+        return SkippedReflection("the model refused it.")
     return reply.text.strip() or SkippedReflection("the model said nothing.")

@@ -205,6 +205,8 @@ def deny_incomplete(run: RunState, calls: Sequence[Call], finish: Finish) -> lis
         return deny_calls(run, calls, Reason.VALIDATION, why)
     if finish is Finish.CONTENT_FILTER:
         return deny_calls(run, calls, Reason.BLOCKED, "the provider's filter stopped the reply")
+    if finish is Finish.REFUSAL:
+        return deny_calls(run, calls, Reason.BLOCKED, "the model refused to answer")
     return deny_calls(run, calls, Reason.DEADLINE, "the reply was cut off before its end")
 
 

@@ -22,7 +22,7 @@ from .tool_calls import cancel_open_calls, deny_calls, deny_incomplete, make_cal
 
 # Globals are faster than enum members on Python 3.11.
 _STARTED, _ENDED = Point.TURN_STARTED, Point.TURN_ENDED
-_CALLS, _INCOMPLETE = Finish.CALLS, (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT)
+_CALLS, _INCOMPLETE = Finish.CALLS, (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.REFUSAL, Finish.CUT)
 _TOOLS_RAN = ContinueReason.TOOLS_RAN
 _WEAKER_THAN_BUDGET = (Stop.HALTED, Stop.STALLED)
 

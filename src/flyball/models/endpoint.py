@@ -28,7 +28,6 @@ class Provider:
     url: str
     url_variable: str
     key_variable: str
-    path: str
     max_output_tokens: int
     headers: Mapping[str, str]
     max_output_elsewhere: int
@@ -42,7 +41,6 @@ class Endpoint:
         self._spec = spec
         has_url = "url" in options
         self.url = _validate_url(options.get("url", os.environ.get(spec.url_variable) or spec.url))
-        self.request_url = f"{self.url}{spec.path}"
         self.host = spec.name if self.is_official else urlsplit(self.url).netloc
         self.provider = options.get("provider") or self.host
         variable = FALLBACK_KEY_VARIABLE if has_url else spec.key_variable

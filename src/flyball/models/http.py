@@ -7,7 +7,6 @@ whether to retry, to send less or to stop.
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from math import inf
 from typing import ClassVar, Unpack, cast
 
@@ -17,13 +16,15 @@ import httpx2
 from .._internal.text import redact
 from ..errors import ModelError, Retryable
 from ..request import Reply, Request
+from ..wire.bodies import WireRequest
+from ..wire.reply_parser import Json, ReplyParser, malformed_reply
+from ..wire.sse import EventReader, ServerEvent
+from ..wire.wire import Wire
 from .client import get_shared_client
 from .endpoint import Endpoint, Provider
 from .failures import error_from_response, error_from_stream, is_unreachable, redact_and_shorten
 from .model import OnText
 from .options import HttpOptions, RequestOptions, Timeouts
-from .reply import Json, ReplyParser, malformed_reply
-from .sse import EventReader
 
 _STREAM_END_SECONDS = 1.0
 """Seconds that a server may take to end its stream after the reply. Then the connection is closed, not reused."""
@@ -34,13 +35,15 @@ _MAX_ERROR_BYTES = 2**20
 _EXCERPT_LENGTH = 80
 
 
-class HttpModel(ABC):
-    """Base of the OpenAI and Anthropic adapters.
+class HttpModel:
+    """Base of the adapters for providers.
 
     `ask` makes one attempt; the run retries.
     """
 
     _provider_spec: ClassVar[Provider]
+    _wire: Wire
+    """Format of the provider's requests and replies."""
 
     def __init__(self, name: str, **options: Unpack[HttpOptions]) -> None:
         self._endpoint = Endpoint(self._provider_spec, options)
@@ -72,32 +75,48 @@ class HttpModel(ABC):
 
     def build_body(self, request: Request) -> Json:
         """Return the request body, including the user's `body=` fields."""
-        return self._request_options.merge_into(self._build_base_body(request))
+        return self._write_body(self._prepare(request))
 
-    @abstractmethod
-    def _build_base_body(self, request: Request) -> Json:
-        """Return the request in the provider's format."""
+    def _prepare(self, request: Request) -> WireRequest:
+        """Return the request with this model's options."""
+        options = self._request_options
+        return WireRequest(
+            messages=request.messages,
+            instructions=request.instructions,
+            tools=request.tools,
+            max_output_tokens=request.max_output_tokens,
+            output_schema=request.output_schema,
+            notices=request.notices,
+            model=self.name,
+            stream=self._stream,
+            tool_choice=options.tool_choice,
+            parallel_calls=options.parallel,
+        )
 
-    @abstractmethod
+    def _write_body(self, request: WireRequest) -> Json:
+        return self._request_options.merge_into(self._wire.write_request(request))
+
     def create_parser(self, on_text: OnText | None = None) -> ReplyParser:
         """Return a parser for one reply."""
+        return self._wire.create_parser(self.provider, on_text)
 
     async def ask(self, request: Request, tell: OnText | None = None, /) -> Reply:
         """Send the request once and return the reply."""
         parser = self.create_parser(tell)
-        content = _encode_json(self.build_body(request))
+        prepared = self._prepare(request)
+        content, path = _encode_json(self._write_body(prepared)), self._wire.build_path(prepared)
         try:
-            await self._send_and_receive(content, parser)
+            await self._send_and_receive(content, path, parser)
             return parser.build_reply()
         except ModelError as error:
             raise _redact_error(error, self.secrets()) from None
 
-    async def _send_and_receive(self, content: bytes, parser: ReplyParser) -> None:
+    async def _send_and_receive(self, content: bytes, path: str, parser: ReplyParser) -> None:
         """Send the request and read the reply until a deadline passes."""
         timer = ReplyTimer(self._timeouts)
         try:
             with timer.scope:
-                await self._send(content, parser, timer)
+                await self._send(content, path, parser, timer)
         except httpx2.ConnectError as error:
             message = f"{self._host} cannot be reached: {_describe_error(error)}"
             if is_unreachable(error):  # waiting does not help
@@ -121,11 +140,15 @@ class HttpModel(ABC):
     def _host(self) -> str:
         return self._endpoint.host
 
-    async def _send(self, content: bytes, parser: ReplyParser, timer: ReplyTimer) -> None:
+    async def _send(self, content: bytes, path: str, parser: ReplyParser, timer: ReplyTimer) -> None:
         client = self._client or await get_shared_client()
         timeout = httpx2.Timeout(None, connect=self._timeouts.connect)
         request = client.build_request(
-            "POST", self._endpoint.request_url, content=content, headers=self._endpoint.build_headers(), timeout=timeout
+            "POST",
+            f"{self._endpoint.url}{path}",
+            content=content,
+            headers=self._endpoint.build_headers(),
+            timeout=timeout,
         )
         response = await client.send(request, stream=True, follow_redirects=False)
         try:
@@ -147,8 +170,9 @@ class HttpModel(ABC):
 
     def _parse_body(self, body: bytes, parser: ReplyParser) -> None:
         reply = self._parse_json(body)
-        if reply.get("error"):
-            raise self._error_from_stream(reply["error"], parser)
+        error = parser.find_error(reply)
+        if error:
+            raise self._error_from_stream(error, parser)
         parser.parse_reply(reply)
         if parser.finish is None:
             raise malformed_reply("it is empty")
@@ -164,15 +188,18 @@ class HttpModel(ABC):
         if parser.finish is None:
             raise Retryable(f"{self._host} ended the stream before the end of the reply", began=parser.has_started)
 
-    def _parse_events(self, events: list[bytes], parser: ReplyParser, timer: ReplyTimer) -> None:
+    def _parse_events(self, events: list[ServerEvent], parser: ReplyParser, timer: ReplyTimer) -> None:
         before = parser.piece_count
-        for data in events:
+        for _, data, _ in events:
+            if data is None:
+                continue
             if data == b"[DONE]":
                 parser.is_ended = True
                 continue
             event = self._parse_json(data)
-            if event.get("error"):
-                raise self._error_from_stream(event["error"], parser)
+            error = parser.find_error(event)
+            if error:
+                raise self._error_from_stream(error, parser)
             parser.parse_event(event)
         if parser.is_ended:
             timer.expect_end()

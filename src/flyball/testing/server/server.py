@@ -14,13 +14,12 @@ from typing import Any, Protocol, Self, cast
 
 from ..._internal.text import pluralize
 from ...errors import UsageError
-from .anthropic_wire import AnthropicWire
+from ...wire import CHAT, GEMINI, ErrorReply, Wire, find_wire
+from ...wire.bodies import Json
 from .faults import Sendable, Sent, StatusReply, check_lines, resolve_line
-from .openai_wire import OpenAIWire
-from .reply import ConnectionFault, Json, ResponseBody, SpokenReply, Wire
+from .reply import ConnectionFault, ResponseBody, build_draft
 
-WIRES: Mapping[str, Wire] = {"/chat/completions": OpenAIWire(), "/messages": AnthropicWire()}
-"""Encoder for each ending of a path."""
+_PATHS = "/chat/completions or /responses or /messages or /models/NAME:generateContent"
 _RESET = struct.pack("ii", 1, 0)
 _HOST = "127.0.0.1"
 _JOIN_TIMEOUT_S = 60.0
@@ -38,9 +37,9 @@ class ReceivedRequest:
 class ModelServer:
     """Server that answers each request with the next line of its script.
 
-    It speaks OpenAI's and Anthropic's API, for tests of clients. It listens on this machine only, within its `with`
-    block. `url` is the base of the paths `/v1/chat/completions` and `/v1/messages`. A request after the last line fails
-    with a message that says so.
+    It speaks OpenAI's, Anthropic's and Gemini's API, for tests of clients. It listens on this machine only, within its
+    `with` block. `url` is the base of the paths `/v1/chat/completions`, `/v1/responses`, `/v1/messages` and
+    `/v1beta/models/NAME:generateContent`. A request after the last line fails with a message that says so.
     """
 
     def __init__(self, *lines: Sendable) -> None:
@@ -174,26 +173,30 @@ class Connection(BaseHTTPRequestHandler):
             body: object = json.loads(raw)
         except ValueError:
             body = raw.decode("utf-8", "replace")
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         number, line = self._host.receive_request(
             path, {name.lower(): value for name, value in self.headers.items()}, body
         )
-        wire = next((wire for end, wire in WIRES.items() if path.endswith(end)), None)
-        request_body = cast("Json", body) if isinstance(body, dict) else {}
+        wire = find_wire(path)
         if wire is None:
-            self._refuse(StatusReply(404, f"unknown path {path}; expected one with {' or '.join(WIRES)}"), OpenAIWire())
+            self._refuse(StatusReply(404, f"unknown path {path}; expected one with {_PATHS}"), CHAT)
         elif isinstance(line, StatusReply):
             self._refuse(line, wire)
         else:
-            stream = bool(request_body.get("stream"))
-            self._reply(ResponseBody(line, SpokenReply(line, number, request_body), wire, stream=stream))
+            request = wire.parse_request(cast("Json", body) if isinstance(body, dict) else {}, path)
+            is_array, draft = wire is GEMINI and "alt=sse" not in query, build_draft(line, number, request)
+            self._reply(ResponseBody(line, draft, wire, stream=request.stream, is_array=is_array))
 
     def do_GET(self) -> None:
         """Answer with 404."""
-        self._refuse(StatusReply(404, f"unknown path {self.path}"), OpenAIWire())
+        self._refuse(StatusReply(404, f"unknown path {self.path}"), CHAT)
 
     def _refuse(self, status: StatusReply, wire: Wire) -> None:
-        body = status.body if status.body is not None else wire.build_error(status)
+        body = (
+            status.body
+            if status.body is not None
+            else wire.build_error(ErrorReply(status.status, status.message, status.code))
+        )
         text, kind = (body, "text/html") if isinstance(body, str) else (json.dumps(body), "application/json")
         data = text.encode()
         self._send_headers(status.status, {"Content-Type": kind, "Content-Length": str(len(data))}, status.headers)

@@ -1,14 +1,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flyball.models.sse import EventReader
+from flyball.wire.sse import EventReader
 
 WORDS = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\r\n\x0b\x0c\x1c\x1d\x1e\x85"))
 
 
 def read(*chunks: bytes) -> list[bytes]:
     reader = EventReader()
-    return [event for chunk in chunks for event in reader.feed(chunk)] + reader.close()
+    events = [event for chunk in chunks for event in reader.feed(chunk)] + reader.close()
+    assert b"".join(event.raw for event in events) == b"".join(chunks)
+    return [event.data for event in events if event.data is not None]
 
 
 @given(st.lists(WORDS.filter(bool), max_size=5), st.sampled_from(["\n", "\r\n", "\r"]), st.data())

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from flyball.models.structured import close_schema, is_strict_schema
+from flyball.wire.structured import close_schema, is_strict_schema
 
 
 class Inner(BaseModel):

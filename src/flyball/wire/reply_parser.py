@@ -36,6 +36,11 @@ class ReplyParser(ABC):
         self.finish: Finish | None = None
         """Finish reason. None means that the reply is not complete."""
         self.model: str | None = None
+        self.id: str | None = None
+        """Id of the reply. None means that the provider gave none."""
+        self.detail = ""
+        """Provider's word for why it stopped or blocked the reply."""
+        self._refusal: list[str] = []
         self.piece_count = 0
         """Number of received pieces with content. Keep-alive messages do not count."""
         self.is_ended = False
@@ -45,6 +50,20 @@ class ReplyParser(ABC):
     def has_started(self) -> bool:
         """Check whether a token was received."""
         return self.piece_count > 0
+
+    @property
+    def has_text(self) -> bool:
+        """Check whether a text was received."""
+        return bool(self._text)
+
+    @property
+    def text(self) -> str:
+        """Text received so far."""
+        return "".join(self._text)
+
+    def find_error(self, event: Json) -> object:
+        """Return the error that an event, or a whole reply, consists of. None means that it is none."""
+        return event.get("error")
 
     @abstractmethod
     def parse_event(self, event: Json) -> None:
@@ -63,6 +82,13 @@ class ReplyParser(ABC):
             if self._on_text is not None:
                 self._on_text(text)
 
+    def add_refusal(self, piece: object) -> None:
+        """Add a piece of the words with which the model refuses to answer."""
+        text = expect_text(piece)
+        if text:
+            self.piece_count += 1
+            self._refusal.append(text)
+
     def set_usage(self, usage: object) -> None:
         """Set the usage.
 
@@ -79,8 +105,11 @@ class ReplyParser(ABC):
         finish = self.finish or Finish.STOP
         if calls and finish is Finish.STOP:  # some OpenAI-compatible servers send "stop" with calls
             finish = Finish.CALLS
-        text = "".join(self._text)
-        return Reply(text, calls, self.usage, finish, self.model, self._provider, tuple(self.parts))
+        text = self.text
+        if self._refusal and not calls:
+            finish, text = Finish.REFUSAL, text + "".join(self._refusal)
+        detail = self.detail if finish is Finish.CONTENT_FILTER else ""
+        return Reply(text, calls, self.usage, finish, self.model, self._provider, tuple(self.parts), detail)
 
 
 class PartialCall:
@@ -102,6 +131,11 @@ class PartialCall:
             self._arguments = [json.dumps(arguments, ensure_ascii=False)]
         else:
             self._arguments.append(expect_text(arguments))
+
+    def set_arguments(self, arguments: object) -> None:
+        """Set the arguments, in place of the pieces received before."""
+        self._arguments = []
+        self.add_arguments(arguments)
 
     def build_call(self) -> Call:
         """Return the call.
@@ -143,7 +177,7 @@ def expect_list(value: object, label: str) -> list[object]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise malformed_reply(f"found a {type(value).__name__} as {label}; expected an object")
+        raise malformed_reply(f"found a {type(value).__name__} as {label}; expected a list")
     return cast("list[object]", value)
 
 

@@ -1,7 +1,7 @@
 from flyball import Agent, tool
 from flyball.models import OpenAIModel
-from flyball.models.structured import sanitize_call_id, sanitize_tool_name
 from flyball.testing import ModelServer, call, say, sent
+from flyball.wire.structured import sanitize_call_id, sanitize_tool_name
 
 
 def test_odd_letters_are_replaced_and_others_stay() -> None:

@@ -1,0 +1,87 @@
+"""Parser for replies of Gemini's generateContent API."""
+
+from __future__ import annotations
+
+from ..request import Finish
+from .gemini_contents import get_either, wrap_part
+from .reply_parser import Json, PartialCall, ReplyParser, expect_dict, expect_list, expect_text, malformed_reply
+
+_FINISHES = {
+    "STOP": Finish.STOP,
+    "MAX_TOKENS": Finish.LENGTH,
+    **dict.fromkeys(
+        (
+            "SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY",
+            "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "MODEL_ARMOR",
+        ),
+        Finish.CONTENT_FILTER,
+    ),
+}  # fmt: skip
+_BROKEN = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
+"""Reasons for which the model's output is not usable. The next reply may be."""
+
+
+class GeminiReplyParser(ReplyParser):
+    """Parser for chunks, each of which has the form of a whole reply."""
+
+    def parse_event(self, event: Json) -> None:
+        """Parse a chunk. The last one has a finish reason."""
+        self.id = self.id or expect_text(get_either(event, "responseId")) or None
+        self.model = self.model or expect_text(get_either(event, "modelVersion")) or None
+        usage = get_either(event, "usageMetadata")
+        if usage is not None:
+            self.set_usage(usage)
+        blocked = expect_dict(get_either(event, "promptFeedback"), "feedback")
+        reason = get_either(blocked, "blockReason")
+        if reason is not None:
+            self.finish, self.detail = Finish.CONTENT_FILTER, str(reason)
+        for row in expect_list(event.get("candidates"), "candidates")[:1]:
+            candidate = expect_dict(row, "a candidate")
+            content = expect_dict(candidate.get("content"), "a content")
+            for part in expect_list(content.get("parts"), "parts"):
+                self._parse_part(expect_dict(part, "a part"))
+            self._set_finish(get_either(candidate, "finishReason"), get_either(candidate, "finishMessage"))
+
+    def parse_reply(self, reply: Json) -> None:
+        """Parse a reply that was not streamed."""
+        self.parse_event(reply)
+
+    def _parse_part(self, part: Json) -> None:
+        signature = get_either(part, "thoughtSignature")
+        call = get_either(part, "functionCall")
+        if call is not None:
+            self._add_call(expect_dict(call, "a call"), signature)
+        elif part.get("thought"):
+            self.piece_count += 1
+        elif "text" in part:
+            self.add_text(part["text"])
+            if signature is not None:
+                self._keep_signature(signature, "text")
+        elif part:
+            self.piece_count += 1
+            place: Json = {"before": len(self.calls)} if self.calls or self.has_text else {}
+            self.parts.append(wrap_part(part, next(iter(part)), **place))
+
+    def _add_call(self, fields: Json, signature: object) -> None:
+        self.piece_count += 1
+        if signature is not None:
+            self._keep_signature(signature, len(self.calls))
+        call = PartialCall(expect_text(fields.get("id")), expect_text(fields.get("name")))
+        call.add_arguments(expect_dict(fields.get("args"), "the arguments"))
+        self.calls.append(call)
+
+    def _keep_signature(self, signature: object, of: str | int) -> None:
+        """Keep the signature of a part, because the API wants it back."""
+        value = {"thoughtSignature": expect_text(signature)}
+        self.parts = [part for part in self.parts if part.get("of") != of]
+        self.parts.append(wrap_part(value, "signature", of=of))
+
+    def _set_finish(self, reason: object, message: object) -> None:
+        if reason is None:
+            return
+        word = str(reason)
+        if word in _BROKEN:
+            raise malformed_reply(f"the provider ended it with {word}")
+        self.finish = _FINISHES.get(word, Finish.STOP)
+        if self.finish is Finish.CONTENT_FILTER:
+            self.detail = f"{word}: {message}" if isinstance(message, str) and message else word
