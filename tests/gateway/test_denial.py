@@ -66,15 +66,15 @@ def rules(tmp_path: Path) -> RuleSet:
     return RuleSet.load(tmp_path, strict=True)
 
 
-def options_for(server: ModelServer, **options: Any) -> GatewayOptions:
-    return GatewayOptions(**{"limits": Limits(turns=9)} | options, environment=environment_for(server))
+def options_for(server: ModelServer, rules: RuleSet) -> GatewayOptions:
+    return GatewayOptions(limits=Limits(turns=9), rules=rules, environment=environment_for(server))
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("path", BODIES)
 def test_a_reply_of_denied_calls_only_is_answered_by_the_gateway(path: str, stream: bool, rules: RuleSet) -> None:
     script = [call("delete", a=1), say("All done.")]
-    with ModelServer.looping(*script) as server, Gateway(options_for(server, rules=rules)) as gateway:
+    with ModelServer.looping(*script) as server, Gateway(options_for(server, rules)) as gateway:
         status, text = ask(gateway, path, stream)
     assert status == 200
     assert "done." in text
@@ -88,7 +88,7 @@ def test_a_reply_of_denied_calls_only_is_answered_by_the_gateway(path: str, stre
 @pytest.mark.parametrize("path", BODIES)
 def test_the_other_calls_of_a_reply_go_on(path: str, stream: bool, rules: RuleSet) -> None:
     line = sent(together(call("add", a=1), call("delete", a=2), call("add", a=3)), ids=["one", "two", "three"])
-    with ModelServer.looping(line) as server, Gateway(options_for(server, rules=rules)) as gateway:
+    with ModelServer.looping(line) as server, Gateway(options_for(server, rules)) as gateway:
         status, text = ask(gateway, path, stream)
     assert status == 200
     assert ("one" in text, "two" in text, "three" in text, '"delete"' in text) == (True, False, True, False)

@@ -141,7 +141,7 @@ def test_paths_with_and_without_the_version_are_the_same(
     assert provider.requests[0].path == "/v1/chat/completions"
 
 
-ENCODERS = {
+ENCODERS: dict[str, Any] = {
     "gzip": gzip.compress,
     "deflate": zlib.compress,
     "br": brotli.compress,  # pyright: ignore[reportUnknownMemberType]

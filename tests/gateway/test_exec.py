@@ -2,6 +2,8 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -111,28 +113,50 @@ def test_an_unknown_program_and_a_wrong_option_are_usage_errors(flyball_exec: Ex
 def test_a_provider_that_is_not_known_is_governed_with_upstream_and_set(
     flyball_exec: Exec, provider: LoopingProvider
 ) -> None:
-    code = f"import os, runpy, sys; os.environ['OPENAI_BASE_URL'] = os.environ['ACME_URL']; sys.argv = ['x', 'loop']; runpy.run_path({PLAIN[1]!r})"
-    done = flyball_exec(
-        provider, "--turns", "2", "--upstream", f"acme={provider.url}/v1", "--set", "ACME_URL", "--", sys.executable, "-c", code
-    )  # fmt: skip
+    program = f"""
+import os, runpy, sys
+os.environ["OPENAI_BASE_URL"] = os.environ["ACME_URL"]
+sys.argv = ["x", "loop"]
+runpy.run_path({PLAIN[1]!r})
+"""
+    options = ("--turns", "2", "--upstream", f"acme={provider.url}/v1", "--set", "ACME_URL")
+    done = flyball_exec(provider, *options, "--", sys.executable, "-c", program)
     assert (done.returncode, json.loads(done.stdout)["answers"]) == (0, [REPORT])
     assert len(provider.requests) == 3
 
 
-def test_standard_input_and_arguments_belong_to_the_program(provider: LoopingProvider, tmp_path: Path) -> None:
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(provider: LoopingProvider, tmp_path: Path) -> Start:
+    """Starts `flyball exec` with the source of a Python program."""
+
+    def start(program: str, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "flyball", "exec", "--store", "none", "--allow-ungoverned", "--"]
+        return subprocess.Popen(
+            [*command, sys.executable, "-c", program, *arguments],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+            env=environment_for(provider, XDG_STATE_HOME=str(tmp_path)),
+        )
+
+    return start
+
+
+def test_standard_input_and_arguments_belong_to_the_program(start: Start) -> None:
     program = "import sys; print(sys.stdin.read().upper(), sys.argv[1:])"
-    done = subprocess.run(
-        [sys.executable, "-m", "flyball", "exec", "--store", "none", "--allow-ungoverned", "--",
-         sys.executable, "-c", program, "--turns", "-x"],
-        input="text", capture_output=True, text=True, timeout=60, env=environment_for(provider, XDG_STATE_HOME=str(tmp_path)),
-    )  # fmt: skip
-    assert done.stdout == "TEXT ['--turns', '-x']\n"
+    with start(program, "--turns", "-x", stdin=subprocess.PIPE) as process:
+        assert process.communicate("text", timeout=60)[0] == "TEXT ['--turns', '-x']\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
-def test_a_signal_reaches_the_program_once(provider: LoopingProvider, number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_reaches_the_program_once(start: Start, number: signal.Signals) -> None:
     program = """
-import signal, sys, time
+import signal, time
 counts = []
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
     signal.signal(number, lambda number, _: counts.append(number))
@@ -143,11 +167,7 @@ while not counts and time.monotonic() < deadline:
 time.sleep(0.2)
 print(*counts)
 """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "flyball", "exec", "--store", "none", "--allow-ungoverned", "--", sys.executable, "-c", program],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, start_new_session=True, env=environment_for(provider, XDG_STATE_HOME=str(tmp_path)),
-    )  # fmt: skip
-    with process:
+    with start(program) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         os.kill(process.pid, number)
@@ -155,26 +175,57 @@ print(*counts)
         assert process.wait(30) == 0
 
 
-def test_a_killed_flyball_leaves_no_process(provider: LoopingProvider, tmp_path: Path) -> None:
+def test_ctrl_c_on_a_terminal_reaches_the_program_once_and_its_input_too(
+    provider: LoopingProvider, tmp_path: Path
+) -> None:
     program = """
-import os, pathlib, subprocess, sys, time
+import signal, sys, time
+counts = []
+signal.signal(signal.SIGINT, lambda number, _: counts.append(number))
+print("ready", sys.stdin.isatty(), input(), flush=True)
+deadline = time.monotonic() + 30
+while not counts and time.monotonic() < deadline:
+    time.sleep(0.01)
+time.sleep(0.2)
+print("interrupted", len(counts), flush=True)
+"""
+    command = [sys.executable, "-m", "flyball", "exec", "--quiet", "--store", "none", "--allow-ungoverned", "--"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        environment = environment_for(provider, XDG_STATE_HOME=str(tmp_path))
+        os.execve(sys.executable, [*command, sys.executable, "-c", program], environment)
+    try:
+        os.write(terminal, b"a line\n")
+        assert "ready True a line" in read_until(terminal, "a line\r\n", count=2)
+        os.write(terminal, b"\x03")
+        assert "interrupted 1" in read_until(terminal, "interrupted 1")
+    finally:
+        os.close(terminal)
+        os.waitpid(pid, 0)
+
+
+def read_until(terminal: int, text: str, count: int = 1) -> str:
+    output, deadline = "", time.monotonic() + 30
+    while output.count(text) < count and time.monotonic() < deadline:
+        ready, _, _ = select.select([terminal], [], [], 1)
+        output += os.read(terminal, 4096).decode() if ready else ""
+    return output
+
+
+def test_a_killed_flyball_leaves_no_process(start: Start, wait_for: Callable[[Callable[[], bool]], None]) -> None:
+    program = """
+import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
 print(os.getpid(), child.pid, flush=True)
 time.sleep(300)
 """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "flyball", "exec", "--store", "none", "--", sys.executable, "-c", program],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, env=environment_for(provider, XDG_STATE_HOME=str(tmp_path)),
-    )  # fmt: skip
-    with process:
+    with start(program) as process:
         assert process.stdout is not None
         pids = [int(pid) for pid in process.stdout.readline().split()]
         process.kill()
         process.wait(30)
-    deadline = time.monotonic() + 30
-    while any(_is_alive(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not [pid for pid in pids if _is_alive(pid)]
+    assert len(pids) == 2
+    wait_for(lambda: not any(_is_alive(pid) for pid in pids))
 
 
 def _is_alive(pid: int) -> bool:

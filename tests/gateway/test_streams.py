@@ -2,7 +2,7 @@
 
 import http.client
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,8 @@ from flyball.testing.server import ModelServer, sent, status
 
 from .conftest import environment_for
 
-CHAT = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Go."}], "stream": True}
+PROMPT: list[dict[str, Any]] = [{"role": "user", "content": "Go."}]
+CHAT: dict[str, Any] = {"model": "gpt-4o", "messages": PROMPT, "stream": True}
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
 WITH_USAGE = CHAT | {"stream_options": {"include_usage": True}}
 MESSAGES = {"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": CHAT["messages"], "stream": True}
@@ -27,7 +28,7 @@ LINE = say("Some text that is streamed in pieces, ünd more.", call("add", a=1))
 
 
 @contextmanager
-def gateway_for(server: ModelServer, **limits: Any) -> Iterator[Gateway]:
+def gateway_for(server: ModelServer, **limits: Any) -> Generator[Gateway]:
     options = GatewayOptions(limits=Limits(**(limits or {"turns": 50})), environment=environment_for(server))
     with Gateway(options) as gateway:
         yield gateway
@@ -92,9 +93,9 @@ def without_number(event: Any) -> Any:
 @pytest.mark.parametrize("fault", ["cut", "reset"])
 @pytest.mark.parametrize(("path", "body"), WIRES, ids=["chat", "messages", "responses"])
 def test_a_stream_that_breaks_at_the_provider_breaks_for_the_program(path: str, body: Any, fault: Any) -> None:
-    with ModelServer.looping(sent(LINE, fault, events=3)) as server, gateway_for(server) as gateway:
-        with pytest.raises(httpx2.TransportError):
-            through(gateway, path, body)
+    faulty = ModelServer.looping(sent(LINE, fault, events=3))
+    with faulty as server, gateway_for(server) as gateway, pytest.raises(httpx2.TransportError):
+        through(gateway, path, body)
     result = gateway.result
     assert (result.turns, result.requests, result.estimated_requests) == (1, 1, 1)
 
@@ -158,7 +159,7 @@ def test_a_malformed_stream_passes_and_counts_at_an_estimate(damage: bytes) -> N
 
 
 @contextmanager
-def raw_server(body: bytes) -> Iterator[str]:
+def raw_server(body: bytes) -> Generator[str]:
     """Serve these bytes as a stream."""
     import threading
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -183,7 +184,7 @@ def raw_server(body: bytes) -> Iterator[str]:
 
 
 @contextmanager
-def gateway_for_url(url: str) -> Iterator[Gateway]:
+def gateway_for_url(url: str) -> Generator[Gateway]:
     environment = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "sk-real-key-of-the-user"}
     with Gateway(GatewayOptions(limits=Limits(turns=5), environment=environment)) as gateway:
         yield gateway
@@ -219,8 +220,8 @@ def test_a_call_in_the_last_reply_is_replaced_by_text() -> None:
         with ModelServer.looping(LINE, call("add", a=1)) as server, gateway_for(server, turns=1) as gateway:
             body = CHAT | {"stream": stream, "tools": TOOLS}
             through(gateway, "/chat/completions", body)
-            history = [
-                *CHAT["messages"],
+            history: list[dict[str, Any]] = [
+                *PROMPT,
                 {
                     "role": "assistant",
                     "tool_calls": [

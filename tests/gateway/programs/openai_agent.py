@@ -1,3 +1,4 @@
+# pyright: basic
 """An endless tool loop on the openai SDK, as a user would write it. It knows nothing of Flyball."""
 
 import sys

@@ -1,3 +1,4 @@
+# pyright: basic
 """Endless tool loops on the standard library only, so that they start fast. Usage: plain_agent.py MODE [NUMBER].
 
 Prints one line of JSON: the texts of the answers, and the statuses of all replies.
@@ -64,7 +65,7 @@ def many(count: int, same: bool) -> list[str]:
 def main() -> list[str]:
     mode, number = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0
     if mode == "loop":
-        return [loop(**({"max_tokens": number} if number else {}))]
+        return [loop(max_tokens=number)] if number else [loop()]
     if mode == "stubborn":
         return [loop(stubborn=number)]
     if mode == "many":

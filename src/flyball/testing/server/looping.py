@@ -187,12 +187,12 @@ def _get_forced_tool(choice: Any) -> str | None:
 
 
 def _list_tools(body: Json) -> list[str]:
-    request = _parse_tools(body)
-    return [str(tool.get("name")) for tool in request]
+    return [str(tool["name"]) for tool in _parse_tools(body)]
 
 
 def _find_tool(body: Json, name: str) -> Json:
-    return next((tool for tool in _parse_tools(body) if tool.get("name") == name), {})
+    tools = _parse_tools(body)
+    return next((tool for tool in tools if tool["name"] == name), Json())
 
 
 def _parse_tools(body: Json) -> list[Json]:
