@@ -62,14 +62,8 @@ class ExecOptions:
 
 def execute_program(command: Sequence[str], options: ExecOptions) -> None:
     """Run a program to its end, and exit with its code or that of the reason why it was ended."""
-    try:
-        from ..gateway.execution import execute
-    except ModuleNotFoundError as error:
-        if error.name not in {"uvicorn", "brotli", "zstandard"}:
-            raise
-        raise exit_with_error(
-            UsageError("flyball exec needs the extra 'gateway': pip install 'flyball[gateway]'")
-        ) from None
+    from ..gateway.execution import execute
+
     with open_run_store(options.store) as store:
         try:
             registry = IterationBudgetRegistry()

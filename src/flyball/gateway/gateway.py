@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import socket
 import threading
+from importlib.util import find_spec
 from typing import Any, Self
 
 import httpx2
@@ -20,6 +21,7 @@ from .environment import build_environment
 from .options import GatewayOptions
 from .providers import find_upstreams
 
+_PACKAGES = ("uvicorn", "brotli", "zstandard")
 _TOKEN_BYTES = 24
 _START_S = 30.0
 _CONNECT_S = 30.0
@@ -33,6 +35,9 @@ class Gateway:
     """
 
     def __init__(self, options: GatewayOptions) -> None:
+        missing = [name for name in _PACKAGES if find_spec(name) is None]
+        if missing:
+            raise UsageError(f"the gateway needs the extra 'gateway' ({', '.join(missing)}): pip install 'flyball[gateway]'")
         self._options = options
         named, variables = options.upstreams, options.variables
         self._upstreams = find_upstreams(options.environment, named, variables, holds_keys=not options.pass_keys)
