@@ -13,7 +13,7 @@ import pytest
 
 from flyball import Limits
 from flyball.gateway.execution import Execution, execute
-from flyball.gateway.options import GatewayOptions
+from flyball.gateway.gateway_options import GatewayOptions
 from flyball.testing.server import LoopingProvider, ModelServer
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -9,7 +9,7 @@ import pytest
 
 from flyball import Limits
 from flyball.gateway.execution import execute
-from flyball.gateway.options import GatewayOptions
+from flyball.gateway.gateway_options import GatewayOptions
 from flyball.testing import call, say
 from flyball.testing.server import LoopingProvider, ModelServer, sent
 

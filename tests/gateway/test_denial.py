@@ -9,7 +9,7 @@ import pytest
 
 from flyball import Limits
 from flyball.gateway.gateway import Gateway
-from flyball.gateway.options import GatewayOptions
+from flyball.gateway.gateway_options import GatewayOptions
 from flyball.rules import RuleSet
 from flyball.testing import call, say, together
 from flyball.testing.server import LoopingProvider, ModelServer, sent

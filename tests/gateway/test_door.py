@@ -15,7 +15,7 @@ import zstandard
 from flyball import Limits
 from flyball.gateway import body
 from flyball.gateway.gateway import Gateway
-from flyball.gateway.options import GatewayOptions
+from flyball.gateway.gateway_options import GatewayOptions
 from flyball.testing.server import LoopingProvider
 
 from .conftest import REAL_KEY, environment_for

@@ -11,7 +11,7 @@ import pytest
 
 from flyball import Limits
 from flyball.gateway.gateway import Gateway
-from flyball.gateway.options import GatewayOptions
+from flyball.gateway.gateway_options import GatewayOptions
 from flyball.request import Usage
 from flyball.testing import call, say
 from flyball.testing.server import ModelServer, sent, status

@@ -26,6 +26,7 @@ from flyball.cli.run_config import RunConfig
 from flyball.cli.saved_config import config_to_dict
 from flyball.cli.transcript import render_conversation
 from flyball.errors import quote_value, suggest_names
+from flyball.gateway.inbound import measure
 from flyball.history.record import RunRecord
 from flyball.message import Message
 from flyball.models import local_prompt
@@ -67,6 +68,10 @@ def repeated(unit: str, end: str = "", start: str = "") -> Make:
 def pieces(piece: bytes) -> Make:
     """Make a stream in small pieces."""
     return lambda size: [piece] * (size // 8)
+
+
+def blobs(text: str) -> object:
+    return measure(text.encode())
 
 
 PROSE = repeated("A word, and another one.\n")
@@ -228,11 +233,17 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("wire/formats.py", "a path of models", find_wire, repeated("/models/"), repeated("/v1/x")),
     ("wire/gemini.py", "a path of models", gemini_path, repeated("/models/"), repeated("/v1/x")),
     ("wire/gemini.py", "a long number", is_gemini_3, repeated("9", "", "gemini-"), LETTERS),
+    ("gateway/inbound.py", "a body of almost-blobs", blobs, repeated("a" * 1_990 + "!"), PROSE),
+    ("gateway/inbound.py", "a body of one blob", blobs, repeated("a"), PROSE),
     ("serve/request.py", "a long key", parse_request, long_key, short_key),
     ("chain/hop_context.py", "a long root", ROOT.fullmatch, repeated("."), LETTERS),
 ]  # fmt: skip
 
 BOUNDED = {
+    "cli/exec_command.py": "names of variables of the user",
+    "gateway/door.py": "a path, which the server bounds, matched by classes of characters",
+    "gateway/last_request.py": "names and descriptions of tools, matched at their start only",
+    "gateway/providers.py": "keys and names of the user",
     "chain/foreign.py": "HTTP servers bound a header, and each is read by an expression without repetition of its own",
     "cli/commands/prune.py": "an age that the user types",
     "doctor/installation.py": "the requirements of this package itself",

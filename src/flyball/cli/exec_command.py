@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..event import Event
     from ..gateway.execution import Execution
     from ..gateway.gateway import Gateway
-    from ..gateway.options import GatewayOptions
+    from ..gateway.gateway_options import GatewayOptions
     from ..store import Store
 
 _AGENT = "exec"
@@ -94,7 +94,7 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
 
 def build_options(command: Sequence[str], options: ExecOptions, registry: IterationBudgetRegistry) -> GatewayOptions:
     """Return the options of the gateway."""
-    from ..gateway.options import GatewayOptions
+    from ..gateway.gateway_options import GatewayOptions
 
     upstreams = dict(_split_pair("--upstream", text, "NAME=URL") for text in options.upstreams)
     return GatewayOptions(

@@ -2,6 +2,6 @@
 
 from .execution import Execution, execute
 from .gateway import Gateway
-from .options import GatewayOptions
+from .gateway_options import GatewayOptions
 
 __all__ = ["Execution", "Gateway", "GatewayOptions", "execute"]

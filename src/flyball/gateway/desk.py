@@ -26,10 +26,11 @@ from ..wire.formats import RESPONSES
 from .body import Refused, encode_json
 from .conversations import Chat, Conversations, OpenCall
 from .door import Access
+from .gateway_options import GatewayOptions
 from .inbound import BLOB_TOKENS, MIN_THINKING_TOKENS, Inbound, limit_thinking, thinks
 from .last_request import build_last_request, find_final_tool
 from .observer import Observer, open_limits
-from .options import GatewayOptions
+from .server_tools import has_server_tools, limit_server_tools
 from .side_requests import find_side_request
 
 _REPORT_TOKENS = 500
@@ -219,6 +220,11 @@ class Desk:
             turn.settle_observed(usage.input, usage.output)
         self._count(ticket, usage, reply, estimated=estimated)
 
+    def count_server_calls(self, count: int) -> None:
+        """Count calls that the provider made itself."""
+        if count:
+            self.run.envelope.budgets["tool_calls"].increment(count)
+
     def note_state(self, chat: Chat, inbound: Inbound, reply_id: str | None) -> None:
         """Record what the provider keeps of a conversation, which later requests name."""
         for state_id in (reply_id, inbound.request.previous_id):
@@ -331,6 +337,7 @@ class Desk:
         """End the turn of a request."""
         ticket.chat.in_progress -= 1
         if ticket.turn is not None:
+            ticket.turn.may_be_over = ticket.turn.may_be_over or not delivered
             ticket.turn.end()
             if not delivered and ticket.turn.took_place and ticket.turn.counts:
                 self._undelivered.add(ticket.inbound.digest)
@@ -382,11 +389,15 @@ class Desk:
                 self.hints.append(hint)
         elif turn.messages_to_add:
             changed = replace(changed, notices=(*changed.notices, *turn.messages_to_add))
-        if changed is request or inbound.route.access is Access.COUNTED:
+        calls = self.run.envelope.budgets["tool_calls"]
+        limits_tools = calls.ceiling is not None and has_server_tools(inbound.body)
+        if (changed is request and not limits_tools) or inbound.route.access is Access.COUNTED:
             return inbound.raw, False
         body: Json = dict(inbound.wire.write_request(changed))
         if changed.max_output_tokens is not None:
             limit_thinking(body, changed.max_output_tokens)
+        if calls.ceiling is not None and limits_tools:
+            limit_server_tools(body, inbound.wire, calls.ceiling, calls.ceiling - calls.used)
         return encode_json(body), adds_usage
 
     def _build_need(self, inbound: Inbound, chat: Chat) -> Need:

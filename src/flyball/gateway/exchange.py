@@ -19,6 +19,7 @@ from .denial import EventEditor, answer_calls, drop_calls
 from .desk import Desk, Ticket
 from .inbound import Inbound
 from .last_request import build_made_reply, check_last_reply
+from .server_tools import count_server_calls
 from .wires import drop_usage
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -213,6 +214,7 @@ class Exchange:
         reader = self._reader
         reply = reader.build_reply()
         self._desk.settle(self._ticket, reply, reader.heard_bytes, service_tier=reader.service_tier)
+        self._desk.count_server_calls(reader.server_calls)
         self._desk.note_state(self._ticket.chat, self._inbound, reader.state_id)
         return self._desk.judge(self._ticket, reply, can_deny=can_deny)
 
@@ -244,6 +246,8 @@ class ReplyReader:
         """Service tier that the reply names. None means the usual one."""
         self.heard_bytes = 0
         """Bytes of the reply's content, roughly."""
+        self.server_calls = 0
+        """Calls that the provider made itself."""
 
     @property
     def state_id(self) -> str | None:
@@ -263,7 +267,7 @@ class ReplyReader:
         try:
             reply: object = json.loads(body)
             if isinstance(reply, dict):
-                self._note_tier(cast("Json", reply))
+                self._note_facts(cast("Json", reply))
                 self.heard_bytes += len(body)
                 self._parser.parse_reply(cast("Json", reply))
         except (ValueError, RecursionError, FlyballError):
@@ -285,10 +289,12 @@ class ReplyReader:
         for event in events:
             if event.json is not None:
                 self.heard_bytes += max(0, len(event.raw) - _FRAME_BYTES)
-                self._note_tier(event.json)
+                self._note_facts(event.json)
         return events
 
-    def _note_tier(self, event: Json) -> None:
+    def _note_facts(self, event: Json) -> None:
+        """Note what the parser does not read: service tier, and calls at the provider."""
+        self.server_calls = max(self.server_calls, count_server_calls(event))
         for source in (event, event.get("response"), event.get("usage"), event.get("message")):
             if isinstance(source, dict) and isinstance(cast("Json", source).get("service_tier"), str):
                 self.service_tier = cast("Json", source)["service_tier"]

@@ -12,8 +12,8 @@ from ..result import Result
 from .conversations import Chat
 from .environment import check_ways_around
 from .gateway import Gateway
+from .gateway_options import GatewayOptions
 from .known_programs import adapt_command
-from .options import GatewayOptions
 from .program import Program, find_program
 
 _POLL_S = 0.05

@@ -13,12 +13,12 @@ import httpx2
 
 from ..errors import UsageError
 from ..result import Result
-from .app import GatewayApp
 from .conversations import Chat
 from .desk import Desk
 from .door import LOOPBACK, Door
 from .environment import build_environment
-from .options import GatewayOptions
+from .gateway_app import GatewayApp
+from .gateway_options import GatewayOptions
 from .providers import find_upstreams
 
 _PACKAGES = ("uvicorn", "brotli", "zstandard")
@@ -37,7 +37,9 @@ class Gateway:
     def __init__(self, options: GatewayOptions) -> None:
         missing = [name for name in _PACKAGES if find_spec(name) is None]
         if missing:
-            raise UsageError(f"the gateway needs the extra 'gateway' ({', '.join(missing)}): pip install 'flyball[gateway]'")
+            raise UsageError(
+                f"the gateway needs the extra 'gateway' ({', '.join(missing)}): pip install 'flyball[gateway]'"
+            )
         self._options = options
         named, variables = options.upstreams, options.variables
         self._upstreams = find_upstreams(options.environment, named, variables, holds_keys=not options.pass_keys)

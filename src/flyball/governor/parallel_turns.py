@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .governed_run import GovernedRun  # cycle: its type only; a GovernedRun has the parallel turns
     from .turn import Turn
 
+_IDLE_S = 300.0
+"""Seconds without a turn after which a conversation may be over."""
 LIMIT_STOPS = frozenset({Stop.BUDGET, Stop.DEADLINE})
 """Stop reasons after which other conversations may go on."""
 
@@ -33,7 +35,9 @@ class ConversationState:
     kept: Holds = NO_HOLDS
     """Tokens and money that are reserved for its report. A turn in progress has them itself."""
     may_be_over: bool = False
-    """True if its last reply called no tools."""
+    """True if its last reply called no tools, or was not delivered."""
+    last_at: float = 0.0
+    """Clock time at which its last turn ended."""
 
 
 @dataclass(slots=True)
@@ -130,13 +134,14 @@ class ParallelTurns:
         if state.has_grace:
             lower, higher = add_holds((lower, higher)), NO_HOLDS
         self.reserver.release_report(lower)
-        state.kept, state.may_be_over = higher, turn.may_be_over
+        state.kept, state.may_be_over, state.last_at = higher, turn.may_be_over, self._run.now()
 
     def _drop_report(self) -> bool:
         """Release the reserve of the latest conversation that may be over. The first one keeps its own longest."""
         with self._run.lock:
+            idle_since = self._run.now() - _IDLE_S
             for state in reversed(self._conversations.values()):
-                if state.may_be_over and state.kept != NO_HOLDS:
+                if state.kept != NO_HOLDS and (state.may_be_over or state.last_at < idle_since):
                     self.reserver.release_report(state.kept)
                     state.kept = NO_HOLDS
                     return True

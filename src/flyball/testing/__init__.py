@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from .fixtures import Notebook, RuleFolder, until
     from .recording import RecordedModel, playback, record
     from .script import ScriptDriver, replay
-    from .server import ModelServer, sent, status
+    from .server import LoopingProvider, ModelServer, sent, status
     from .store_checks import store_contract
 
 __all__ = [
     "Bounds",
     "Line",
+    "LoopingProvider",
     "ManualClock",
     "ModelServer",
     "Notebook",
@@ -51,7 +52,7 @@ _NAMES_BY_MODULE = {
     "..models.scripted": ("ScriptedModel", "Line", "call", "call_json", "fail", "say", "together"),
     ".fixtures": ("Notebook", "until", "RuleFolder"),
     ".recording": ("RecordedModel", "playback", "record"),
-    ".server": ("ModelServer", "sent", "status"),
+    ".server": ("LoopingProvider", "ModelServer", "sent", "status"),
 }
 
 

@@ -23,9 +23,9 @@ from .exchange import (
     send_made_reply,
     send_whole,
 )
+from .gateway_options import GatewayOptions
 from .inbound import Inbound, check_features
 from .last_request import build_made_reply
-from .options import GatewayOptions
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
