@@ -8,13 +8,13 @@ from flyball.gateway.server_tools import count_server_calls, has_server_tools, l
 from flyball.wire.formats import ANTHROPIC, CHAT, RESPONSES
 
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
-OWN = {"name": "add", "input_schema": {}}
+OWN: dict[str, Any] = {"name": "add", "input_schema": {}}
 BASH = {"type": "bash_20250124", "name": "bash"}
 
 
 def test_only_tools_at_the_provider_are_limited_and_always_in_the_same_way() -> None:
-    first = {"tools": [SEARCH, OWN, BASH]}
-    later = {"tools": [SEARCH, OWN, BASH]}
+    first: dict[str, Any] = {"tools": [SEARCH, OWN, BASH]}
+    later: dict[str, Any] = {"tools": [SEARCH, OWN, BASH]}
     assert limit_server_tools(first, ANTHROPIC, ceiling=7, left=7)
     assert limit_server_tools(later, ANTHROPIC, ceiling=7, left=2)
     assert first == later == {"tools": [SEARCH | {"max_uses": 7}, OWN, BASH]}

@@ -55,6 +55,11 @@ class ReservedTurn(Turn):
         for hold in holds:
             hold.settle(hold.amount)
 
+    def close(self) -> None:
+        """End the turn. A pending one that was not withdrawn counts."""
+        self.confirm()
+        super().close()
+
     def withdraw(self, reason: str) -> None:
         """Give a pending turn back, because its request was not answered and not billed."""
         with self.envelope.lock:
