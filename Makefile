@@ -17,13 +17,16 @@ LOCAL = $(INSTALL) -e '.[local]' --group weights 2>/dev/null || echo "A local mo
 $(shell [ ! -e $(V) ] || { $(BIN)/python -c "" && command -v $(UV); } >/dev/null 2>&1 || rm -rf $(V))
 
 .NOTPARALLEL:
-.PHONY: demo test check format bench soak snapshots shapes lock clean
+.PHONY: demo test test-exec check format bench soak snapshots shapes lock clean
 
 demo: $(V)/.demo
 	@$(BIN)/python examples/demo.py
 
 test: $(V)/.dev
 	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+
+test-exec: $(V)/.dev
+	@$(INDEX); $(BIN)/python tools/exec_matrix.py $(ARGS)
 
 check: $(V)/.dev
 	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/pyright

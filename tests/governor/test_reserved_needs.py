@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ def open_run(clock: ManualClock | None = None, **limits: Any) -> GovernedRun:
 
 
 def need(tokens: int, output: int = 100, **more: Any) -> Need:
-    return Need(tokens, output, **{"turns": 1, "report_tokens": 50, "is_pending": True} | more)
+    return replace(Need(tokens, output, turns=1, report_tokens=50, is_pending=True), **more)
 
 
 def run_async(work: Callable[[], Awaitable[None]]) -> None:

@@ -26,7 +26,6 @@ from flyball.cli.run_config import RunConfig
 from flyball.cli.saved_config import config_to_dict
 from flyball.cli.transcript import render_conversation
 from flyball.errors import quote_value, suggest_names
-from flyball.gateway.inbound import measure
 from flyball.history.record import RunRecord
 from flyball.message import Message
 from flyball.models import local_prompt
@@ -68,10 +67,6 @@ def repeated(unit: str, end: str = "", start: str = "") -> Make:
 def pieces(piece: bytes) -> Make:
     """Make a stream in small pieces."""
     return lambda size: [piece] * (size // 8)
-
-
-def blobs(text: str) -> object:
-    return measure(text.encode())
 
 
 PROSE = repeated("A word, and another one.\n")
@@ -233,8 +228,6 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("wire/formats.py", "a path of models", find_wire, repeated("/models/"), repeated("/v1/x")),
     ("wire/gemini.py", "a path of models", gemini_path, repeated("/models/"), repeated("/v1/x")),
     ("wire/gemini.py", "a long number", is_gemini_3, repeated("9", "", "gemini-"), LETTERS),
-    ("gateway/inbound.py", "a body of almost-blobs", blobs, repeated("a" * 1_990 + "!"), PROSE),
-    ("gateway/inbound.py", "a body of one blob", blobs, repeated("a"), PROSE),
     ("serve/request.py", "a long key", parse_request, long_key, short_key),
     ("chain/hop_context.py", "a long root", ROOT.fullmatch, repeated("."), LETTERS),
 ]  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -14,9 +13,8 @@ from ..wire.wire import Wire
 from .body import Refused
 from .door import Route
 
-_BLOB = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{2000,}={0,2}")
-"""Data of an image or a file within a body. It is tried only where such text begins, so that the time is linear."""
 _MIN_BLOB_BYTES = 2_000
+"""Shortest data of an image or a file."""
 BLOB_TOKENS = 1_600
 """Tokens that one such blob counts as."""
 _CALL_ID_KEYS = ("tool_call_id", "call_id", "tool_use_id")
@@ -38,6 +36,7 @@ class Inbound:
     keys: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Key headers for the provider."""
     _items: list[Json] | None = None
+    _size: tuple[int, int] | None = None
 
     @property
     def wire(self) -> Wire:
@@ -85,14 +84,19 @@ class Inbound:
 
     def count_bytes(self) -> tuple[int, int]:
         """Return the bytes of the body without blobs, and the number of blobs."""
-        return measure(self.raw)
+        if self._size is None:
+            self._size = measure(self.raw)
+        return self._size
 
 
 def measure(raw: bytes) -> tuple[int, int]:
-    """Return the bytes of a body without blobs, and the number of blobs."""
+    """Return the bytes of a body without the data of images and files, and the number of those.
+
+    Such data is a long text without a space. Splitting at the quotes takes a tenth of the time of an expression.
+    """
     if len(raw) < _MIN_BLOB_BYTES:
         return len(raw), 0
-    blobs = [len(match[0]) for match in _BLOB.finditer(raw)]
+    blobs = [len(text) for text in raw.split(b'"') if len(text) >= _MIN_BLOB_BYTES and b" " not in text]
     return len(raw) - sum(blobs), len(blobs)
 
 

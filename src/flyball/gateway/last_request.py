@@ -20,6 +20,7 @@ _INSTRUCTION = (
 _AS_TEXT = "Answer with text only."
 _AS_CALL = "Answer with a call of {name}."
 _AS_SCHEMA = "Answer in the format that was asked for."
+_AS_USUAL = "Answer in the form in which you give a final answer here."
 
 
 def find_final_tool(tools: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Mapping[str, Any] | None:
@@ -41,9 +42,7 @@ def build_last_request(
     """
     final = find_final_tool(request.tools, final_tools)
     is_forced = final is not None and not thinks(inbound.body)
-    form = (
-        _AS_CALL.format(name=final["name"]) if final is not None else _AS_SCHEMA if request.output_schema else _AS_TEXT
-    )
+    form = _describe_form(request, final)
     hint = ""
     if request.tools and final is None and request.tool_choice not in (None, "auto", "none"):
         hint = "the program demands a tool call in each reply; name the tool that carries its answer with --final-tool"
@@ -57,6 +56,14 @@ def build_last_request(
         ),
         hint,
     )
+
+
+def _describe_form(request: WireRequest, final: Mapping[str, Any] | None) -> str:
+    if final is not None:
+        return _AS_CALL.format(name=final["name"])
+    if request.output_schema:
+        return _AS_SCHEMA
+    return _AS_TEXT if request.tools else _AS_USUAL
 
 
 def check_last_reply(inbound: Inbound, reply: Reply, final_tools: Sequence[str], otherwise: str) -> Reply | None:
