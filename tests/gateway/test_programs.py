@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from flyball import Limits
 from flyball.testing.server import LoopingProvider
 
 from .conftest import Run
@@ -26,6 +27,16 @@ def test_an_endless_program_makes_the_allowed_turns_and_one_report_and_ends_by_i
     assert ran.output.strip() == "The report: the task is not finished."
     assert (ran.execution.result.turns, ran.execution.result.text) == (TURNS, ran.output.strip())
     assert len(ran.execution.conversations) == 1
+
+
+@pytest.mark.parametrize("mode", ["gemini", "gemini_stream"])
+def test_a_program_that_asks_gemini_is_governed_in_the_same_way(run: Run, provider: LoopingProvider, mode: str) -> None:
+    ran = run(provider, "plain_agent.py", mode, limits=Limits(turns=TURNS, usd=1))
+    assert (len(provider.requests), provider.last_requests) == (TURNS + 1, 1)
+    assert json.loads(ran.output)["answers"] == ["The report: the task is not finished."]
+    assert (ran.code, ran.stop, len(ran.execution.conversations)) == (0, "budget", 1)
+    assert ran.execution.result.cost["gemini-2.5-flash"] > 0
+    assert provider.requests[0].headers["x-goog-api-key"] == "AIza-real-key-of-the-user"
 
 
 def test_an_answer_with_a_schema_keeps_its_schema_in_the_report(run: Run) -> None:

@@ -213,6 +213,9 @@ class Exchange:
         self._settled = True
         reader = self._reader
         reply = reader.build_reply()
+        if reply is None and not reader.heard_bytes:  # it broke off, and the provider may bill all of it
+            self._desk.charge(self._ticket)
+            return {}
         self._desk.settle(self._ticket, reply, reader.heard_bytes, service_tier=reader.service_tier)
         self._desk.count_server_calls(reader.server_calls)
         self._desk.note_state(self._ticket.chat, self._inbound, reader.state_id)

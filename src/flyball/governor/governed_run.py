@@ -202,7 +202,7 @@ class GovernedRun:
         self, conversation: Hashable, input_tokens: int | None = None, max_output_tokens: int | None = None
     ) -> Turn | None:
         """Begin a turn of a conversation; return None if it is refused."""
-        parallel = self._require_parallel()
+        parallel = self.require_parallel()
         need = parallel.prepare(input_tokens, max_output_tokens)
         return None if need is None else parallel.start(conversation, parallel.reserver.reserve(need))
 
@@ -210,7 +210,7 @@ class GovernedRun:
         self, conversation: Hashable, input_tokens: int | None = None, max_output_tokens: int | None = None
     ) -> Turn | None:
         """Begin a turn in the same way as `begin_turn`, without blocking the event loop."""
-        parallel = self._require_parallel()
+        parallel = self.require_parallel()
         need = parallel.prepare(input_tokens, max_output_tokens)
         return None if need is None else parallel.start(conversation, await parallel.reserver.areserve(need))
 
@@ -218,7 +218,7 @@ class GovernedRun:
         self, conversation: Hashable, input_tokens: int | None = None, max_output_tokens: int | None = None
     ) -> Turn | None:
         """Begin the grace turn of a conversation; return None if it has none."""
-        parallel = self._require_parallel()
+        parallel = self.require_parallel()
         need = parallel.prepare_grace(conversation, input_tokens, max_output_tokens)
         return None if need is None else parallel.start_grace(conversation, parallel.reserver.reserve(need))
 
@@ -226,13 +226,13 @@ class GovernedRun:
         self, conversation: Hashable, input_tokens: int | None = None, max_output_tokens: int | None = None
     ) -> Turn | None:
         """Begin the grace turn in the same way as `enter_grace`, without blocking the event loop."""
-        parallel = self._require_parallel()
+        parallel = self.require_parallel()
         need = parallel.prepare_grace(conversation, input_tokens, max_output_tokens)
         return None if need is None else parallel.start_grace(conversation, await parallel.reserver.areserve(need))
 
     async def areserve_turn(self, conversation: Hashable, need: Need) -> ReservedTurn | None:
         """Begin a turn with this need; return None if it is refused."""
-        parallel = self._require_parallel()
+        parallel = self.require_parallel()
         with parallel.borrow_report(conversation, from_turns=False) as loan:
             checked = parallel.check(replace(need, kept=loan.kept))
             if checked is None:
@@ -243,7 +243,7 @@ class GovernedRun:
 
     async def areserve_grace(self, conversation: Hashable, need: Need) -> ReservedTurn | None:
         """Begin the grace turn of a conversation with this need; return None if it has none."""
-        parallel = self._require_parallel()
+        parallel = self.require_parallel()
         if not parallel.open_grace(conversation):
             return None
         with parallel.borrow_report(conversation, from_turns=True) as loan:
@@ -272,7 +272,7 @@ class GovernedRun:
     def start_reserved_turn(self, conversation: Hashable, reserved: Reservation) -> ReservedTurn | None:
         """Start a turn whose units are reserved; return None if a rule stops the run first."""
         if self._try_start_turn():
-            return ReservedTurn(self, self._number, conversation, self._require_parallel().reserver, reserved)
+            return ReservedTurn(self, self._number, conversation, self.require_parallel().reserver, reserved)
         reserved.release()
         if self.shared is not None:
             self.shared.budgets["turns"].refund(reason="round_never_started")
@@ -280,20 +280,21 @@ class GovernedRun:
 
     def start_side_request(self, conversation: Hashable, reserved: Reservation) -> ReservedTurn:
         """Start a request beside the turns, whose units are reserved."""
-        return ReservedTurn(self, self._number, conversation, self._require_parallel().reserver, reserved)
+        return ReservedTurn(self, self._number, conversation, self.require_parallel().reserver, reserved)
 
     def start_reserved_grace(self, conversation: Hashable, reserved: Reservation) -> ReservedTurn:
         """Start a grace turn whose units are reserved."""
         if reserved.need.report_tokens is not None:  # one of several reports, so that each has its own number
             self._number = self._recorder.turn = self._number + 1
         self.tell(event.GraceStarted, self.ending.stop.value)
-        return ReservedTurn(self, self._number, conversation, self._require_parallel().reserver, reserved)
+        return ReservedTurn(self, self._number, conversation, self.require_parallel().reserver, reserved)
 
     def record_refusal(self, refusal: Refusal) -> None:
         """End the run because of a refusal. Conversations may still report."""
-        self._require_parallel().record_refusal(refusal)
+        self.require_parallel().record_refusal(refusal)
 
-    def _require_parallel(self) -> ParallelTurns:
+    def require_parallel(self) -> ParallelTurns:
+        """Return the turns of several conversations. Raises UsageError in a run whose loop has begun."""
         with self.lock:
             if self._parallel is None:
                 if self._number:

@@ -51,6 +51,29 @@ def loop(task: str = "Count for ever.", stubborn: int = 0, **options: Any) -> st
             messages.append({"role": "user", "content": "Go on."})
 
 
+def gemini(stream: bool) -> str:
+    """Call tools over the API of Gemini."""
+    declared = [{"functionDeclarations": [{"name": "add", "description": "Add.", "parameters": PARAMETERS}]}]
+    contents: list[Any] = [{"role": "user", "parts": [{"text": "Count for ever."}]}]
+    action = "streamGenerateContent?alt=sse" if stream else "generateContent"
+    while True:
+        data = json.dumps({"contents": contents, "tools": declared}).encode()
+        headers = {"x-goog-api-key": os.environ["GEMINI_API_KEY"], "content-type": "application/json"}
+        url = f"{os.environ['GOOGLE_GEMINI_BASE_URL']}/v1beta/models/gemini-2.5-flash:{action}"
+        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=50) as response:
+            statuses.append(response.status)
+            text = response.read().decode()
+        chunks = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+        replies = [json.loads(chunk) for chunk in (chunks if stream else [text])]
+        parts = [part for reply in replies for part in reply["candidates"][0]["content"].get("parts", ())]
+        contents.append({"role": "model", "parts": parts})
+        calls = [part["functionCall"] for part in parts if "functionCall" in part]
+        if not calls:
+            return "".join(part.get("text", "") for part in parts)
+        results = [{"functionResponse": {"name": call["name"], "response": {"output": 1}}} for call in calls]
+        contents.append({"role": "user", "parts": results})
+
+
 def many(count: int, same: bool) -> list[str]:
     answers: list[str] = []
     tasks = ["Count for ever." if same else f"Count for ever, {number}." for number in range(count)]
@@ -68,6 +91,8 @@ def main() -> list[str]:
         return [loop(max_tokens=number)] if number else [loop()]
     if mode == "stubborn":
         return [loop(stubborn=number)]
+    if mode in ("gemini", "gemini_stream"):
+        return [gemini(mode == "gemini_stream")]
     if mode == "many":
         return many(number, same=False)
     if mode == "same":
