@@ -34,6 +34,7 @@ _MAX_DEPTH, _MAX_RUNS = 20, 10_000
 """
 _MAX_PARAMETERS = 2_000
 """Values in the parameters of a call. More are shown as text, because a record has a limited number of values."""
+_PLAIN_PARAMETERS = frozenset[type[Any]]({str, bool, int, type(None)})
 _MAX_COUNT = 2**63 - 1
 """Largest valid count. Sums of such counts can still be formatted and compared with times."""
 _OUTCOMES: Mapping[str, type[Outcome]] = {
@@ -73,7 +74,8 @@ def to_record(result: Result, *, with_events: bool = True, first_message: int = 
     """
     record = to_jsonable({**_build_data_machine_record(result, first_message), **_build_own_record(result)})
     mode = result.metadata.get("mode")
-    # Those are converted already. The longest lists of a long run need not be converted twice.
+    # Those are converted already. The longest parts of a record need not be converted twice.
+    record["budgets"] = {name: snapshot.to_dict() for name, snapshot in result.budgets.items()}
     record["tool_execution_results"] = _describe_outcomes(result)
     record["request_metadata"] = [_describe_request(event, mode) for event in _select_requests(result)]
     record["events"] = [event.to_dict() for event in result.events] if with_events else []
@@ -124,20 +126,22 @@ def _describe_outcomes(result: Result) -> list[dict[str, Any]]:
     payloads = [message.payload or {} for message in result.messages if message.type is MessageType.TOOL_CALL]
     arguments = {payload.get("call_id"): payload.get("arguments") for payload in payloads}
     turns = {event.call_id: event.turn for event in result.events if isinstance(event, ToolEnded)}
-    return [
-        {
-            **outcome.to_dict(),
-            "parameters": to_jsonable(
-                _parse_parameters(_redact(result.sensitive, outcome.tool, arguments.get(outcome.call_id)))
-            ),
-            "turn": turns.get(outcome.call_id),
-        }
-        for outcome in result.tool_results
-    ]
+    rows: list[dict[str, Any]] = []
+    for outcome in result.tool_results:
+        written = arguments.get(outcome.call_id)
+        if result.sensitive:
+            written = _redact(result.sensitive, outcome.tool, written)
+        row = outcome.to_dict()
+        row["parameters"] = to_jsonable(_parse_parameters(written))
+        row["turn"] = turns.get(outcome.call_id)
+        rows.append(row)
+    return rows
 
 
 def _parse_parameters(arguments: Any) -> Any:
     """Return the parameters as a mapping, or as the model wrote them if they are none or very many."""
+    if _is_flat(arguments):
+        return arguments
     try:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
         if text.count(",") > _MAX_PARAMETERS:
@@ -146,6 +150,18 @@ def _parse_parameters(arguments: Any) -> Any:
     except (TypeError, ValueError, RecursionError):
         return arguments
     return cast("object", parsed) if isinstance(parsed, dict) else arguments
+
+
+def _is_flat(arguments: object) -> bool:
+    """Check for a mapping of few parameters that JSON takes as they are."""
+    if not isinstance(arguments, dict):
+        return False
+    parameters = cast("dict[object, object]", arguments)
+    return (
+        len(parameters) <= _MAX_PARAMETERS
+        and _PLAIN_PARAMETERS.issuperset(map(type, parameters.values()))
+        and all(type(name) is str for name in parameters)
+    )
 
 
 def _describe_usage(usage: Usage) -> dict[str, int]:
@@ -214,8 +230,9 @@ def _build_own_record(result: Result) -> dict[str, Any]:
         "cost_usd": {model: Unit.USD.outer(cost) for model, cost in result.cost.items()},
         "unpriced": list(result.unpriced),
         "estimated_requests": result.estimated_requests,
-        "budgets": {name: snapshot.to_dict() for name, snapshot in result.budgets.items()},
+        "budgets": {},
         "completion": result.completion,
+        "unsupported": list(result.unsupported),
         "reflections": result.reflections,
         "faults": result.faults,
         "children": (),
@@ -326,6 +343,7 @@ def _build_result(reader: JsonReader) -> Result:
         hung=_parse_count(reader, "hung"),
         state=reader.nested("state").raw,
         completion=reader.nested("completion").raw,
+        unsupported=tuple(reader.text_list("unsupported")),
         reflections=tuple(reader.text_list("reflections")),
         faults=tuple(row.raw for row in reader.nested_list("faults")),
         metadata=reader.nested("metadata").raw,

@@ -121,6 +121,8 @@ class Reply:
     provider: str | None = None
     parts: tuple[Mapping[str, Any], ...] = ()
     """Other content that the provider expects back, such as signed reasoning: payloads of multimodal parts."""
+    id: str | None = None
+    """Id that the provider gave the reply. None if it gave none."""
     detail: str = ""
     """Provider's word for why its filter stopped the reply. Empty means that it gave none."""
 
@@ -235,14 +237,11 @@ def _estimate_part_tokens(part: object) -> int:
 
 
 def _is_image(part: Mapping[str, Any]) -> bool:
-    kind = part.get("type")
-    if kind != "inlineData":
-        return kind in _IMAGE_TYPES
     match part:
-        case {"value": {"inlineData": {"mimeType": str(media)}}}:
-            return media.startswith("image/")
+        case {"value": {"inlineData": {**blob}}} | {"value": {"inline_data": {**blob}}}:
+            return str(blob.get("mimeType", blob.get("mime_type"))).startswith("image/")
         case _:
-            return False
+            return part.get("type") in _IMAGE_TYPES
 
 
 def estimate_tools_tokens(

@@ -61,6 +61,8 @@ COMMANDS = [
     "why",
     "runs",
     "sessions",
+    "spend",
+    "status",
     "export",
     "prune",
     "models",

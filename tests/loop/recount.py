@@ -25,6 +25,8 @@ class Recount:
     stalled: bool = False
     more: int = 0
     """Orders and signals that raised a limit."""
+    report_until: float = 0.0
+    """Moment at which a report must be there."""
     last: Reply | ModelFailure | None = None
 
     def __init__(self, agent: Agent, plan: Plan) -> None:

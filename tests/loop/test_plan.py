@@ -1,6 +1,7 @@
 """AgentSpec and Plan: specs derived from others, and plans of runs that do not start."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,10 @@ def multiply(a: int, b: int) -> int:
     return a * b
 
 
-def build_plan(**options: object) -> Plan:
+def build_plan(**options: Any) -> Plan:
     model = ScriptedModel(say("x"))
-    return Agent(**{"model": model, "tools": [add, multiply], **options}).plan("Go.", run_id="r1")  # pyright: ignore[reportArgumentType]
+    given: dict[str, Any] = {"model": model, "tools": [add, multiply], **options}
+    return Agent(**given).plan("Go.", run_id="r1")
 
 
 def build_spec(**options: object) -> AgentSpec:
@@ -69,7 +71,7 @@ class TestDerivedSpecs:
 
     def test_other_limits_drop_the_start_cache_of_the_rules(self) -> None:
         spec = build_spec()
-        spec.rules.start_cache = StartCache()
+        spec.rules.start_cache = StartCache(spec.limits, None)
         other = spec.with_limits(build_spec(limits=Limits(turns=2)).limits)
         assert other.rules.start_cache is None
         assert other.rules.ruleset is spec.rules.ruleset

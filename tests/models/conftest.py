@@ -14,12 +14,27 @@ from typing import Any
 
 import pytest
 
-from flyball.models import AnthropicModel, OpenAIModel
+from flyball.models import AnthropicModel, GeminiModel, OpenAIModel, ResponsesModel
 from flyball.models.http import HttpModel
 from flyball.models.options import HttpOptions
 from flyball.request import Request
 from flyball.testing import ModelServer
 from flyball.wire import normalize
+
+WIRE_NAMES = ("openai", "anthropic", "openai-responses", "google")
+KINDS: dict[str, type[HttpModel]] = {
+    "openai": OpenAIModel,
+    "anthropic": AnthropicModel,
+    "openai-responses": ResponsesModel,
+    "google": GeminiModel,
+}
+
+
+def make_model(wire: str, server: ModelServer, **options: Any) -> HttpModel:
+    """Return a model of a wire that asks a server."""
+    base = f"{server.url}/v1" if wire.startswith("openai") else server.url
+    return KINDS[wire](f"{wire}-test", url=base, **options)
+
 
 SHAPES = Path(__file__).parent / "shapes"
 
@@ -123,12 +138,18 @@ def shape() -> Callable[[str, Conversation], dict[str, Any]]:
     return lambda provider, conversation: recorded[provider]["conversations"][conversation.name]
 
 
+@pytest.fixture
+def kinds() -> dict[str, type[HttpModel]]:
+    """Class of the models of each wire."""
+    return KINDS
+
+
 @pytest.fixture(autouse=True)
 def _all_logs(caplog: pytest.LogCaptureFixture) -> None:  # pyright: ignore[reportUnusedFunction]
     caplog.set_level(logging.DEBUG)
 
 
-@pytest.fixture(params=["openai", "anthropic"])
+@pytest.fixture(params=WIRE_NAMES)
 def wire(request: pytest.FixtureRequest) -> str:
     """Each wire."""
     return request.param
@@ -146,8 +167,6 @@ def made(wire: str, key: str) -> Callable[..., HttpModel]:
 
     def make(server: ModelServer, **options: Any) -> HttpModel:
         options.setdefault("key", key)
-        if wire == "openai":
-            return OpenAIModel("gpt-test", url=f"{server.url}/v1", **options)
-        return AnthropicModel("claude-test", url=server.url, **options)
+        return make_model(wire, server, **options)
 
     return make

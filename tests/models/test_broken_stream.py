@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flyball.errors import ModelError, Retryable
-from flyball.models import AnthropicModel, OpenAIModel, Timeouts
+from flyball.models import AnthropicModel, GeminiModel, OpenAIModel, ResponsesModel, Timeouts
 from flyball.models.http import HttpModel
 from flyball.request import Finish, Request, Usage
 from flyball.testing import ModelServer, call, say, sent, status
@@ -22,6 +22,12 @@ from flyball.wire import normalize
 HELLO = Request(normalize("Hello", run="r"))
 USED = Usage(input=70, output=30)
 WHOLE = say("", call("add", a=1, b=2), call("look", at="✓")).streaming("It ", "is ", "lông").using(USED)
+WIRES: dict[str, type[HttpModel]] = {
+    "openai": OpenAIModel,
+    "anthropic": AnthropicModel,
+    "openai-responses": ResponsesModel,
+    "google": GeminiModel,
+}
 PATIENCE = Timeouts(connect=60, first=60, between=60)
 
 
@@ -33,9 +39,8 @@ def portal() -> Iterator[BlockingPortal]:
 
 
 def model_of(wire: str, server: ModelServer, patience: Timeouts = PATIENCE) -> HttpModel:
-    if wire == "openai":
-        return OpenAIModel("m", url=f"{server.url}/v1", patience=patience)
-    return AnthropicModel("m", url=server.url, patience=patience)
+    base = f"{server.url}/v1" if wire.startswith("openai") else server.url
+    return WIRES[wire]("m", url=base, patience=patience)
 
 
 async def asked(model: HttpModel, told: Callable[[str], None] | None = None) -> Any:
@@ -46,7 +51,7 @@ async def asked(model: HttpModel, told: Callable[[str], None] | None = None) -> 
         return error
 
 
-@pytest.mark.parametrize("wire", ["openai", "anthropic"])
+@pytest.mark.parametrize("wire", WIRES)
 @settings(max_examples=60)
 @given(
     fault=st.sampled_from(["cut", "reset"]),
@@ -72,7 +77,7 @@ def test_wherever_it_breaks_the_reply_is_whole_or_an_error_says_so(
     assert found.usage in (None, USED)
 
 
-@pytest.mark.parametrize("wire", ["openai", "anthropic"])
+@pytest.mark.parametrize("wire", WIRES)
 @settings(max_examples=15)
 @given(events=st.integers(0, 20), fault=st.sampled_from(["error", "half"]))
 def test_an_error_or_half_an_event_in_the_middle_is_no_reply(
@@ -99,6 +104,21 @@ JUNK: list[Any] = [
     {"type": "content_block_delta", "index": 9, "delta": {"type": "text_delta", "text": 5}},
     {"type": "content_block_delta", "index": [], "delta": {"type": "text_delta", "text": "a"}},
     {"type": "message_delta", "delta": []},
+    {"type": "response.output_item.added", "output_index": "x", "item": {"type": "function_call", "call_id": "c"}},
+    {"type": "response.output_item.done", "output_index": 0, "item": 7},
+    {"type": "response.output_text.delta", "output_index": 0, "delta": 7},
+    {"type": "response.function_call_arguments.delta", "output_index": -1, "delta": "x"},
+    {"type": "response.completed", "response": []},
+    {"type": "response.completed", "response": {"status": "failed"}},
+    {"candidates": {}},
+    {"candidates": [7]},
+    {"candidates": [{"content": []}]},
+    {"candidates": [{"content": {"parts": [7]}}]},
+    {"candidates": [{"content": {"parts": [{"text": 7}]}}]},
+    {"candidates": [{"content": {"parts": [{"functionCall": "x"}]}}]},
+    {"candidates": [{"content": {"parts": [{"functionCall": {"name": 7}}]}}]},
+    {"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL"}]},
+    {"promptFeedback": 7},
     {"type": "from_the_future"},
     {},
     [],
@@ -111,7 +131,7 @@ JUNK: list[Any] = [
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-@pytest.mark.parametrize("wire", ["openai", "anthropic"])
+@pytest.mark.parametrize("wire", WIRES)
 def test_what_breaks_the_rules_of_the_wire_is_an_error_that_may_pass(
     portal: BlockingPortal, wire: str, stream: bool
 ) -> None:
@@ -141,11 +161,14 @@ def test_what_was_used_is_not_told_before_the_end() -> None:
 
 SPOKEN = st.sampled_from(
     re.findall(
-        r"\w+",
+        r"[\w.]+",
         """choices delta message content tool_calls index id function name arguments finish_reason usage prompt_tokens
         completion_tokens type message_start content_block_start content_block content_block_delta text_delta text
         tool_use input input_json_delta partial_json thinking thinking_delta content_block_stop message_delta
-        stop_reason input_tokens output_tokens message_stop stop""",
+        stop_reason input_tokens output_tokens message_stop stop candidates parts functionCall args finishReason
+        usageMetadata promptTokenCount thought thoughtSignature promptFeedback blockReason item output_index response
+        output status call_id function_call response.completed response.output_item.done
+        response.output_text.delta response.output_item.added reasoning summary delta""",
     )
 )
 PLAIN = SPOKEN | st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False)
@@ -154,10 +177,10 @@ EVENTS = st.recursive(
 )
 
 
-@pytest.mark.parametrize("kind", [OpenAIModel, AnthropicModel])
+@pytest.mark.parametrize("kind", WIRES.values())
 @given(events=st.lists(st.dictionaries(SPOKEN, EVENTS, max_size=4), max_size=4), whole=st.booleans())
 def test_whatever_is_heard_makes_a_reply_or_an_error_of_a_model(
-    kind: type[OpenAIModel | AnthropicModel], events: list[dict[str, Any]], whole: bool
+    kind: type[HttpModel], events: list[dict[str, Any]], whole: bool
 ) -> None:
     ear = kind("m", url="http://127.0.0.1:9/v1").create_parser()
     with suppress(Retryable):

@@ -5,17 +5,24 @@ from typing import Any
 import pytest
 
 from flyball import Agent, ConfigError, run_conversation
-from flyball.models import AnthropicModel, OpenAIModel, named
+from flyball.models import AnthropicModel, GeminiModel, OpenAIModel, ResponsesModel, named
 from flyball.testing import ModelServer, ScriptedModel, say
 
 SCRIPT = '[[reply]]\ntext = "From a file."\n'
 
 
 def test_a_reference_is_a_provider_and_a_name() -> None:
-    for reference, kind in {"openai:gpt-5.5": OpenAIModel, "anthropic:claude-opus-5": AnthropicModel}.items():
+    kinds = {"openai:gpt-5.5": OpenAIModel, "anthropic:claude-opus-5": AnthropicModel, "google:gemini-x": GeminiModel}
+    for reference, kind in kinds.items():
         model = named(reference)
         assert type(model) is kind
         assert f"{model.provider}:{model.name}" == reference
+
+
+def test_the_responses_api_is_another_door_to_the_same_provider() -> None:
+    model = named("openai-responses:gpt-5.5")
+    assert type(model) is ResponsesModel
+    assert (model.provider, model.name) == ("openai", "gpt-5.5")
 
 
 def test_a_name_in_a_reference_may_have_colons() -> None:

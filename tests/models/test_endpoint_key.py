@@ -33,13 +33,13 @@ def test_a_key_is_never_shown(key: str) -> None:
 
 def test_a_key_cannot_be_pickled(key: str) -> None:
     with pytest.raises(TypeError, match="key"):
-        pickle.dumps(Key(key, None))
+        pickle.dumps(Key(key))
 
 
 @pytest.mark.parametrize("wrong", ["two words", "line\nbreak", "umläut", "tab\tin"])
 def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(wrong: str) -> None:
     with pytest.raises(ConfigError, match="ASCII") as caught:
-        Key(wrong, None).reveal()
+        Key(wrong).reveal()
     assert wrong not in str(caught.value)
     frame = caught.traceback[-1].frame
     assert frame.code.name == "reveal"
@@ -60,7 +60,7 @@ def test_the_variable_of_a_key_that_no_header_can_carry_is_named(
 @pytest.mark.parametrize("wrong", ["", "  ", 7])
 def test_a_key_that_is_empty_or_no_text_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError) as caught:
-        Key(wrong, None)
+        Key(wrong)
     assert caught.value.code == "usage_error"
 
 

@@ -70,9 +70,11 @@ class TestReply:
         with ModelServer(say("So").ending(ending)) as server:
             assert ask(made(server, stream=stream)).finish is finish
 
-    def test_a_reason_that_nobody_knows_is_an_end(self, made: Made, stream: bool) -> None:
+    def test_a_reason_that_nobody_knows_is_an_end(self, made: Made, wire: str, stream: bool) -> None:
+        """The Responses API has reasons only for replies that are not complete."""
+        expected = Finish.LENGTH if wire == "openai-responses" else Finish.STOP
         with ModelServer(sent(say("So"), finish="brand_new")) as server:
-            assert ask(made(server, stream=stream)).finish is Finish.STOP
+            assert ask(made(server, stream=stream)).finish is expected
 
     def test_calls_are_calls_whatever_the_reason_says(self, made: Made, stream: bool) -> None:
         with ModelServer(call("add", a=1).ending("stop")) as server:
@@ -104,6 +106,11 @@ class TestReply:
 
     def test_a_server_that_does_not_stream_is_understood_all_the_same(self, wire: str, made: Made) -> None:
         whole: dict[str, Any] = {"content": [{"type": "text", "text": "Whole."}], "stop_reason": "end_turn"}
+        if wire == "google":
+            whole = {"candidates": [{"content": {"parts": [{"text": "Whole."}]}, "finishReason": "STOP"}]}
+        if wire == "openai-responses":
+            content = [{"type": "output_text", "text": "Whole."}]
+            whole = {"status": "completed", "output": [{"type": "message", "role": "assistant", "content": content}]}
         if wire == "openai":
             whole = {"choices": [{"message": {"content": "Whole."}, "finish_reason": "stop"}]}
         with ModelServer(status(200, body=whole)) as server:
@@ -157,14 +164,14 @@ class TestFailure:
 
     @pytest.mark.parametrize("fault", ["cut", "reset", "half"])
     def test_a_stream_that_breaks_after_its_first_token_may_have_been_paid(self, made: Made, fault: Any) -> None:
-        line = say("").streaming(*["It", "is", "a", "long", "story."])
+        line = say("").streaming(*["It", "is", "a", "long", "story", "of", "words."])
         with ModelServer(sent(line, fault, events=6)) as server:
             error = error_of(made(server))
         assert isinstance(error, Retryable)
         assert error.began
 
     def test_an_error_in_the_middle_of_a_stream_is_told(self, made: Made) -> None:
-        line = say("").streaming(*["It", "is", "a", "long", "story."])
+        line = say("").streaming(*["It", "is", "a", "long", "story", "of", "words."])
         with ModelServer(sent(line, "error", events=6, message="The engine is on fire.")) as server:
             error = error_of(made(server))
         assert "The engine is on fire." in str(error)
@@ -175,7 +182,7 @@ class TestFailure:
             assert isinstance(error_of(made(server)), Retryable)
 
     def test_a_reply_that_has_ended_counts_also_where_its_stream_breaks_then(self, made: Made, wire: str) -> None:
-        events = 4 if wire == "openai" else 6
+        events = {"openai": 4, "anthropic": 6, "openai-responses": 9, "google": 2}[wire]
         with ModelServer(sent(say("So"), "cut", events=events)) as server:
             assert ask(made(server)).text == "So"
 
@@ -228,8 +235,9 @@ class TestPatience:
         assert isinstance(error, Retryable)
         assert "0.3" in str(error)
 
-    def test_a_run_ends_at_its_deadline_with_what_was_said_so_far(self, made: Made) -> None:
-        line = sent(say("").streaming("So far", " so good"), "hang", events=4)
+    def test_a_run_ends_at_its_deadline_with_what_was_said_so_far(self, made: Made, wire: str) -> None:
+        events = {"openai": 3, "anthropic": 4, "openai-responses": 5, "google": 1}[wire]
+        line = sent(say("").streaming("So far", " so good"), "hang", events=events)
         with ModelServer(line) as server:
             result = Agent(model=made(server), limits=Limits(seconds=1), grace=False).run("Go.")
         assert (result.stop, result.completed) == ("deadline", False)

@@ -1,5 +1,7 @@
 """What the wires send: the same as the official SDKs for the same conversation, and what those leave to their users."""
 
+import base64
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -8,12 +10,13 @@ import pytest
 
 from flyball import ConfigError
 from flyball.message import Message
-from flyball.models import AnthropicModel, OpenAIModel
+from flyball.models import AnthropicModel, GeminiModel, OpenAIModel, ResponsesModel
 from flyball.models.http import HttpModel
 from flyball.request import Request
 from flyball.testing import ModelServer, say
 from flyball.wire import normalize
 
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 TOOL: dict[str, Any] = {"name": "add", "description": "Add.", "parameters": {"type": "object", "properties": {}}}
 
 
@@ -29,18 +32,33 @@ def anthropic(**options: Any) -> AnthropicModel:
     return AnthropicModel("claude", stream=False, **options)
 
 
+def in_one_spelling(body: dict[str, Any]) -> dict[str, Any]:
+    """Gemini takes either spelling of a key and of base64; its SDK mixes them, and sends an empty configuration."""
+    text = json.dumps({key: value for key, value in body.items() if value != {}})
+    for key in ("mime_type", "file_uri", "parameters_json_schema"):
+        head, *words = key.split("_")
+        text = text.replace(f'"{key}"', f'"{head}{"".join(map(str.capitalize, words))}"')
+    pixel = base64.b64decode(PIXEL)
+    return json.loads(text.replace(base64.urlsafe_b64encode(pixel).decode(), PIXEL))
+
+
 class TestAsTheSdks:
-    def test_the_body_is_what_the_sdk_sends(self, wire: str, conversation: Any, shape: Callable[..., Any]) -> None:
+    def test_the_body_is_what_the_sdk_sends(
+        self, wire: str, kinds: dict[str, type[HttpModel]], conversation: Any, shape: Callable[..., Any]
+    ) -> None:
         options: Any = {"stream": False, **conversation.options}
-        kind = OpenAIModel if wire == "openai" else AnthropicModel
         expected = shape(wire, conversation)["body"]
-        assert kind(expected["model"], **options).build_body(conversation.request) == expected
+        model = kinds[wire](expected.get("model", "gemini-2.5-pro"), **options)
+        body = model.build_body(conversation.request)
+        assert body == (in_one_spelling(expected) if wire == "google" else expected)
 
     def test_path_and_headers_are_what_the_sdk_sends(
         self, made: Callable[..., HttpModel], wire: str, conversation: Any, shape: Callable[..., Any], key: str
     ) -> None:
         with ModelServer(say("So")) as server:
-            anyio.run(made(server, **{"stream": False, **conversation.options}).ask, conversation.request)
+            model = made(server, **{"stream": False, **conversation.options})
+            model.name = "gemini-2.5-pro" if wire == "google" else model.name
+            anyio.run(model.ask, conversation.request)
         heard, recorded = server.requests[0], shape(wire, conversation)
         sent = {name: value.replace(key, "***") for name, value in heard.headers.items()}
         assert heard.path == recorded["path"]
@@ -172,7 +190,7 @@ class TestOptions:
         ],
     )
     def test_an_option_that_cannot_be_is_refused_and_says_which(self, options: dict[str, Any], words: str) -> None:
-        for kind in (OpenAIModel, AnthropicModel):
+        for kind in (OpenAIModel, AnthropicModel, ResponsesModel, GeminiModel):
             with pytest.raises(ConfigError, match=words) as caught:
                 kind("m", **options)
             assert "pass" not in str(caught.value).replace("password", "")

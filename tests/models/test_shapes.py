@@ -14,14 +14,18 @@ import openai
 import pytest
 from anthropic.types import MessageParam, ToolParam
 from anthropic.types.message_create_params import MessageCreateParamsBase
+from google import genai
+from google.genai import types
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 
 from flyball.testing import ModelServer, say
 
+from .sdk_calls import google_calls, responses_calls
+
 SHAPES = Path(__file__).parent / "shapes"
 KEY = "sk-shapes-0123456789"
-KEPT = {"accept", "anthropic-version", "authorization", "content-type", "x-api-key", "x-team"}
+KEPT = {"accept", "anthropic-version", "authorization", "content-type", "x-api-key", "x-goog-api-key", "x-team"}
 """The headers that say something about the request; the rest is about the SDK, the machine and the connection."""
 
 QUESTION = "How warm is it in Köln?"
@@ -218,16 +222,51 @@ def sent_by_anthropic() -> dict[str, Any]:
     return told(f"anthropic {anthropic.__version__}", list(anthropic_calls()), server)
 
 
+def sent_over_responses() -> dict[str, Any]:
+    server = ModelServer.looping(say("Warm."))
+    with server, openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0) as client:
+        for name, call in responses_calls().items():
+            send(name, client.responses.create, call)
+    return told(f"openai {openai.__version__}", list(responses_calls()), server)
+
+
+def sent_by_google() -> dict[str, Any]:
+    server, calls = ModelServer.looping(say("Warm.")), google_calls()
+    with server:
+        client: Any = genai.Client(
+            api_key=KEY, http_options=types.HttpOptions(base_url=server.url, api_version="v1beta")
+        )
+        for name, call in calls.items():
+            if name == "streaming":
+                list(client.models.generate_content_stream(**call))
+            else:
+                client.models.generate_content(**call)
+        client.close()
+    return told(f"google-genai {genai.__version__}", list(calls), server)
+
+
 def told(sdk: str, names: list[str], server: ModelServer) -> dict[str, Any]:
     """What was sent, without what is of this machine and this SDK only."""
     shapes: dict[str, Any] = {}
     for name, heard in zip(names, server.requests, strict=True):
-        headers = {key: value.replace(KEY, "***") for key, value in sorted(heard.headers.items()) if key in KEPT}
+        headers = {
+            key: value.replace(KEY, "***")
+            for key, value in sorted(heard.headers.items())
+            if key in KEPT and value != "*/*"
+        }
         shapes[name] = {"path": heard.path, "headers": headers, "body": heard.body}
     return {"sdk": sdk, "conversations": shapes}
 
 
-@pytest.mark.parametrize(("provider", "sends"), [("openai", sent_by_openai), ("anthropic", sent_by_anthropic)])
+SENDERS = [
+    ("openai", sent_by_openai),
+    ("anthropic", sent_by_anthropic),
+    ("openai-responses", sent_over_responses),
+    ("google", sent_by_google),
+]
+
+
+@pytest.mark.parametrize(("provider", "sends"), SENDERS)
 def test_the_recorded_shapes_are_what_the_sdk_sends(provider: str, sends: Callable[[], dict[str, Any]]) -> None:
     sent, file = sends(), SHAPES / f"{provider}.json"
     if os.environ.get("SHAPES") == "write":
@@ -235,7 +274,7 @@ def test_the_recorded_shapes_are_what_the_sdk_sends(provider: str, sends: Callab
     assert json.loads(file.read_text()) == sent, f"the SDK sends other requests than {file.name} has: `make shapes`"
 
 
-@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+@pytest.mark.parametrize("provider", [provider for provider, _ in SENDERS])
 def test_every_conversation_has_its_shape(provider: str, shape: Any, conversation: Any) -> None:
     recorded = shape(provider, conversation)
     assert KEY not in json.dumps(recorded)

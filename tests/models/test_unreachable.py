@@ -5,8 +5,9 @@ import socket
 import pytest
 
 from flyball import Agent, Limits, Result
-from flyball.models import AnthropicModel, OpenAIModel
+from flyball.models import AnthropicModel, GeminiModel, OpenAIModel, ResponsesModel
 from flyball.models.failures import is_unreachable
+from flyball.models.http import HttpModel
 from flyball.testing import ModelServer, say, status
 
 
@@ -35,8 +36,8 @@ def test_an_unknown_host_fails_at_once() -> None:
 
 
 @pytest.mark.parametrize("code", [401, 403, 404])
-@pytest.mark.parametrize("kind", [OpenAIModel, AnthropicModel])
-def test_a_rejected_request_fails_after_one_try(code: int, kind: type[OpenAIModel | AnthropicModel]) -> None:
+@pytest.mark.parametrize("kind", [OpenAIModel, AnthropicModel, ResponsesModel, GeminiModel])
+def test_a_rejected_request_fails_after_one_try(code: int, kind: type[HttpModel]) -> None:
     with ModelServer.looping(status(code, "no")) as server:
         result = Agent(model=kind("m", url=f"{server.url}/v1", key="k"), limits=Limits()).run("Go.")
         assert len(server.requests) == 1

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
 from typing import Any
 
 from .._internal import validation
-from ..errors import ConfigError
+from ..errors import ConfigError, FlyballError
 from ..unit import Unit
 from .budget import IterationBudget
 from .budget_set import COUNTED, BudgetSet
@@ -34,7 +34,17 @@ class RunKind(StrEnum):
     CHILD = "child"
 
 
-@dataclass(frozen=True, slots=True)
+def _format_set_fields(value: Any) -> str:
+    """Return the call that creates an object, without the fields that have their default."""
+    shown: list[str] = []
+    for one in fields(value):
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        if getattr(value, one.name) != default:
+            shown.append(f"{one.name}={getattr(value, one.name)!r}")
+    return f"{type(value).__name__}({', '.join(shown)})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Reserve:
     """Part of the limits kept back for the final report.
 
@@ -45,8 +55,11 @@ class Reserve:
     tokens: int | Unset = UNSET
     usd: float | Unset = UNSET
 
+    def __repr__(self) -> str:
+        return _format_set_fields(self)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Limits:
     """Limits of one run.
 
@@ -80,6 +93,10 @@ class Limits:
     """Maximum number of child runs."""
     depth: int | Unset | None = UNSET
     """Maximum number of levels of child runs below this run."""
+    report_tokens: int | Unset | None = UNSET
+    """Maximum output tokens of the report."""
+    report_seconds: float | Unset | None = UNSET
+    """Maximum seconds of the report."""
     reserve: Reserve = field(default_factory=Reserve)
 
     def __post_init__(self) -> None:
@@ -92,6 +109,24 @@ class Limits:
             validation.parse_timeout(f"limits, seconds of {tool!r}", seconds)
         if self.until is not None and (not isinstance(self.until, datetime) or self.until.tzinfo is None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("limits, until", self.until, "a datetime with a time zone")
+
+    def __repr__(self) -> str:
+        return _format_set_fields(self)
+
+    def _repr_html_(self) -> str:
+        """Return each limit and its source for a notebook."""
+        from .._internal.markup import build_element, build_table  # imported here, because it loads a table of entities
+
+        try:
+            limits = self.explain().items()
+        except FlyballError as error:  # of a settings file, which has nothing to do with these limits
+            return build_element("div", repr(self), build_element("div", str(error)))
+        rows = [(name.replace("_", " "), limit.spec.unit.show(limit.value), limit.origin) for name, limit in limits]
+        rows += [(f"calls of {tool}", f"{calls:,}", "code") for tool, calls in self.calls.items()]
+        rows += [(f"seconds of {tool}", f"{seconds:g} s", "code") for tool, seconds in self.tool_seconds.items()]
+        rows += [("until", self.until.isoformat(), "code")] if self.until else []
+        rows += [] if self.reserve == Reserve() else [("reserve", repr(self.reserve), "code")]
+        return build_table(("limit", "maximum", "from"), rows)
 
     def explain(
         self, registry: IterationBudgetRegistry | None = None, kind: RunKind = RunKind.AGENT
@@ -130,18 +165,21 @@ class Limits:
         budgets |= {f"calls.{tool}": IterationBudget(f"calls_of_{tool}", calls) for tool, calls in self.calls.items()}
         seconds = validation.parse_duration("limits, seconds", resolved["seconds"].value)
         max_seconds = resolved["seconds"].bounds.high
+        reserve = {
+            name: int(self.reserve_of(name, budgets[name].ceiling, budgets[name].unit))
+            for name in ("tokens", "usd")
+            if grace
+        }
+        reserve_s = self.reserve_of("seconds", seconds, Unit.SECONDS) if grace else 0.0
         return ResolvedLimits(
             self,
             budgets,
             seconds=seconds,
             context_tokens=resolved["context_tokens"].ceiling,
-            reserve={
-                name: int(self.reserve_of(name, budgets[name].ceiling, budgets[name].unit))
-                for name in ("tokens", "usd")
-                if grace
-            },
+            report=_build_report_cap(resolved, {**reserve, "seconds": reserve_s}),
+            reserve=reserve,
             max_extended_seconds=math.inf if max_seconds is None else float(max_seconds),
-            default_reserve_s=self.reserve_of("seconds", seconds, Unit.SECONDS) if grace else 0.0,
+            default_reserve_s=reserve_s,
             grace=grace,
             clamped={name: str(limit) for name, limit in resolved.items() if limit.is_clamped and limit.is_requested},
         )
@@ -163,7 +201,7 @@ class Limits:
                 raise ConfigError(f"limits, reserve.{name}", requested, f"no reserve, because {name} has no limit")
             return 0
         if requested is UNSET:
-            return _default_reserve(name, limit)
+            return default_reserve(name, limit)
         amount = validation.parse_amount(f"limits, reserve.{name}", requested, unit)
         if amount >= limit:
             raise ConfigError(f"limits, reserve.{name}", requested, f"less than the run's limit of {unit.show(limit)}")
@@ -190,6 +228,16 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportCap:
+    """Maximum of a report, whatever is left of the run's limits."""
+
+    tokens: int | None = None
+    """Output tokens. None means that only the budgets limit it."""
+    seconds: float = math.inf
+    """Seconds. `math.inf` means that only the deadline limits it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ResolvedLimits:
     """Limits with all settings looked up, ready to open."""
 
@@ -203,10 +251,13 @@ class ResolvedLimits:
     reserve: Mapping[str, int]
     default_reserve_s: float
     grace: bool
+    report: ReportCap = field(default_factory=ReportCap)
     clamped: Mapping[str, str] = field(default_factory=dict[str, str])
     """Explanations of the limits that are not as requested, by name."""
     thresholds: UseThresholds = field(init=False, repr=False)
     """Amounts above which a limit is nearly reached."""
+    look_at: float | None = None
+    """Seconds of a run until rules and warnings look at its budgets, unless counts change. None means at once."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "thresholds", find_thresholds(self.budgets))
@@ -214,7 +265,9 @@ class ResolvedLimits:
     def ceilings(self) -> dict[str, float | int | None]:
         """Return the resolved ceilings, for `with_ceilings` on resume."""
         counted = {name: budget.ceiling for name, budget in self.budgets.items()}
-        return {**counted, "seconds": self.seconds, "context_tokens": self.context_tokens}
+        others = {"seconds": self.seconds, "context_tokens": self.context_tokens}
+        report = {"report_tokens": self.report.tokens, "report_seconds": self.report.seconds}
+        return {**counted, **others, **{name: None if value == math.inf else value for name, value in report.items()}}
 
     def with_ceilings(self, recorded: Mapping[str, Any]) -> ResolvedLimits:
         """Return these limits with the ceilings recorded by an earlier run."""
@@ -222,9 +275,7 @@ class ResolvedLimits:
             return self
         counted = {name: self.budgets[name] for name in COUNTED}  # an older record may lack one
         budgets = counted | {
-            name: self._budget_with_ceiling(name, recorded[name])
-            for name in recorded
-            if name not in ("seconds", "context_tokens")
+            name: self._budget_with_ceiling(name, recorded[name]) for name in recorded if name not in _NOT_COUNTED
         }
         seconds, reserve_of = recorded["seconds"], self.limits.reserve_of
         reserve = {name: int(reserve_of(name, budgets[name].ceiling, budgets[name].unit)) for name in self.reserve}
@@ -234,6 +285,7 @@ class ResolvedLimits:
             budgets=budgets,
             seconds=seconds,
             context_tokens=recorded["context_tokens"],
+            report=ReportCap(recorded.get("report_tokens"), _parse_seconds(recorded.get("report_seconds"))),
             reserve=reserve,
             default_reserve_s=reserve_s,
         )
@@ -277,7 +329,17 @@ class ResolvedLimits:
             thresholds=self.thresholds if max_amounts is None else None,
         )
         envelope.clamped = self.clamped
+        if self.look_at is not None and envelope.changes is not None:
+            envelope.look_at, envelope.changes.is_due = now + self.look_at, False
         return envelope
+
+    def with_marks(self, counts: Mapping[str, float], look_at: float) -> ResolvedLimits:
+        """Return these limits for runs whose rules need not look before one of these counts, or this second."""
+        marks = dict(counts)
+        for name, _, threshold in self.thresholds:
+            marks[name] = min(threshold + 1, marks.get(name, math.inf))
+        budgets = {name: budget.create_marked(marks.get(name, math.inf)) for name, budget in self.budgets.items()}
+        return replace(self, budgets=budgets, look_at=look_at)
 
     def _create_depth_budget(self, level: int, max_depth: int | None, beside: IterationBudget) -> IterationBudget:
         # The run's own limit counts from its level; the inherited one counts from the top of the tree.
@@ -288,7 +350,7 @@ class ResolvedLimits:
 
     def _narrow_reserve(self, max_amounts: Mapping[str, int]) -> dict[str, int]:
         # An inherited cap below the limit gets the default share of that cap.
-        shares = {name: int(_default_reserve(name, amount)) for name, amount in max_amounts.items()}
+        shares = {name: int(default_reserve(name, amount)) for name, amount in max_amounts.items()}
         return {name: min(amount, shares.get(name, amount)) for name, amount in self.reserve.items()}
 
     def compute_reserve_s(self, max_seconds: float = math.inf) -> float:
@@ -335,12 +397,31 @@ def _registered_names(kind: RunKind) -> Mapping[str, str]:
         RunKind.CONVERSATION: "conversation_turns",
         RunKind.CHILD: "child_iterations",
     }
-    names = {name: name for name in (*COUNTED, "context_tokens")}
+    names = {name: name for name in (*COUNTED, "context_tokens", "report_tokens", "report_seconds")}
     seconds = "child_seconds" if kind is RunKind.CHILD else "seconds"
     return names | {"usd": "cost_usd", "turns": turns[kind], "seconds": seconds}
 
 
-def _default_reserve(name: str, limit: int | float) -> int | float:
+_NOT_COUNTED = ("seconds", "context_tokens", "report_tokens", "report_seconds")
+"""Names of recorded ceilings without a counter."""
+
+
+def _build_report_cap(resolved: Mapping[str, Resolution], reserve: Mapping[str, float]) -> ReportCap:
+    """Return the cap of the report. A default is not below what is reserved for the report."""
+    caps: dict[str, float] = {}
+    for name in ("tokens", "seconds"):
+        limit = resolved[f"report_{name}"]
+        cap = math.inf if limit.value is None else limit.value
+        caps[name] = cap if limit.is_requested else max(cap, reserve.get(name, 0))
+    return ReportCap(None if caps["tokens"] == math.inf else int(caps["tokens"]), caps["seconds"])
+
+
+def _parse_seconds(recorded: float | None) -> float:
+    return math.inf if recorded is None else recorded
+
+
+def default_reserve(name: str, limit: int | float) -> int | float:
+    """Return the part of a limit that is reserved for the report by default, in internal units."""
     match name:
         case "seconds":
             return min(20.0, limit * 0.15)

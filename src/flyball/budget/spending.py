@@ -47,10 +47,14 @@ class Spending:
     """Reserves and records the tokens and money of a run's requests."""
 
     __slots__ = (
+        "_cached",
+        "_input",
         "_model",
+        "_output",
+        "_reasoning",
         "_reserve_price",
         "_tokens",
-        "_used",
+        "_written",
         "costs",
         "envelope",
         "estimated_requests",
@@ -69,7 +73,7 @@ class Spending:
         reserve_price: Price | None = None,
     ) -> None:
         self.envelope = envelope
-        self._used = [0, 0, 0, 0, 0]  # in the order of the fields of Usage
+        self._input = self._output = self._cached = self._reasoning = self._written = 0
         self.costs: dict[str, int] = {}
         """Billionths of a dollar by model; only models with a price."""
         self.unpriced: tuple[str, ...] = ()
@@ -109,7 +113,7 @@ class Spending:
     @property
     def usage(self) -> Usage:
         """Tokens of all requests with reported usage."""
-        return Usage.summed(*self._used)
+        return Usage.summed(self._input, self._output, self._cached, self._reasoning, self._written)
 
     @property
     def likely_input_tokens(self) -> int:
@@ -196,19 +200,19 @@ class Spending:
         is not the usual one of its model. `model` None means that of the run. Threads that settle requests of one run
         at the same time hold the lock of its budgets.
         """
-        input, output, used = usage.input, usage.output, self._used
+        input, output = usage.input, usage.output
         price = price or (self.price if model is None else model.price)
-        tokens, money = input + output, 0 if price is None else price.cost(usage)
-        self._settle_amounts(holds, tokens, money, model)
-        used[0] += input
-        used[1] += output
-        if usage.cached or usage.reasoning or usage.written:
-            used[2] += usage.cached
-            used[3] += usage.reasoning
-            used[4] += usage.written
+        money = 0 if price is None else price.cost(usage)
+        self._settle_amounts(holds, input + output, money, model)
+        self._input += input
+        self._output += output
+        if usage.cached or usage.reasoning or usage.written:  # most requests have none of them
+            self._cached += usage.cached
+            self._reasoning += usage.reasoning
+            self._written += usage.written
         if input > self.largest_input_tokens:
             self.largest_input_tokens = input
-        return tokens, money
+        return input + output, money
 
     def settle_estimate(
         self,
@@ -239,12 +243,12 @@ class Spending:
             self.costs[name] = self.costs.get(name, 0) + money
         elif name not in self.unpriced:
             self.unpriced += (name,)
-        if not (money or holds[1]):
+        if money or holds[1]:
+            with self.envelope.lock:
+                self._tokens.settle(holds[0], tokens)
+                self.envelope.budgets["usd"].settle(holds[1], money)
+        else:
             self._tokens.settle(holds[0], tokens)
-            return
-        with self.envelope.lock:
-            self._tokens.settle(holds[0], tokens)
-            self.envelope.budgets["usd"].settle(holds[1], money)
 
 
 def compute_affordable_output(price: Price, input_tokens: int, money: int, report_tokens: int | None = None) -> float:

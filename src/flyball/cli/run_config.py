@@ -27,7 +27,7 @@ _MAX_ERRORS = 10
 _MAX_ERROR_CHARS = 1_000
 """Maximum characters per error, which may quote the whole answer."""
 _NO_MODEL = (
-    "no model given: use --model openai:NAME (or anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2, "
+    "no model given: use --model openai:NAME (or anthropic:NAME, google:NAME, http://HOST:PORT/v1#NAME, local:smollm2, "
     "script:PATH.toml), set FLYBALL_MODEL, or `model` in flyball.toml"
 )
 _TOOLS = "--tools", "a tool, a function"
@@ -108,7 +108,7 @@ class RunConfig:
         from ..models import named
 
         name, is_from_project = self.find_model()
-        return named(name, "agent, model", sends_url_key=not is_from_project)
+        return named(name, "--model" if self.model else "model", sends_url_key=not is_from_project)
 
     def _build_tools(self) -> list[Any]:
         tools: list[Any] = []

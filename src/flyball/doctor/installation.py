@@ -11,6 +11,7 @@ from functools import partial
 from importlib import metadata
 from tempfile import TemporaryDirectory
 
+from .._internal.distribution import DISTRIBUTION, format_install
 from ..agent.agent import Agent
 from ..errors import FlyballError
 from ..models.by_name import KEY_VARIABLES
@@ -47,7 +48,7 @@ def installation_checks() -> list[Check]:
     return [
         Check(f"python {platform.python_version()}", _check_python_version),
         *[Check(f"extra {name}", partial(_check_extra, name, packages)) for name, packages in read_extras().items()],
-        *[Check(f"key of {provider}", partial(_check_key, variable)) for provider, variable in KEY_VARIABLES.items()],
+        *[Check(f"key of {provider}", partial(_check_key, variables)) for provider, variables in KEY_VARIABLES.items()],
         Check(f"model {LOCAL}", _check_local_model),
         Check("model that is asked by default", _check_default_model),
         *[Check(f"toolbox {name}", tools[name]) for name in tool_names],
@@ -60,7 +61,7 @@ def installation_checks() -> list[Check]:
 def read_extras() -> dict[str, list[str]]:
     """Return the packages of each extra, from the metadata of the installed package."""
     try:
-        required = metadata.requires("flyball") or []
+        required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:  # runs from a source folder
         return {}
     extras: dict[str, list[str]] = {}
@@ -78,7 +79,7 @@ def _check_python_version() -> Iterator[str]:
 def _check_extra(name: str, packages: Sequence[str]) -> Iterator[str]:
     missing = [package for package in packages if not _is_installed(package)]
     if missing:
-        yield Hint(f"{', '.join(missing)} missing; pip install 'flyball[{name}]'")
+        yield Hint(f"{', '.join(missing)} missing; {format_install(name)}")
 
 
 def _is_installed(package: str) -> bool:
@@ -89,9 +90,9 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def _check_key(variable: str) -> Iterator[str]:
-    if not os.environ.get(variable):
-        yield Hint(f"{variable} is not set")
+def _check_key(variables: Sequence[str]) -> Iterator[str]:
+    if not any(map(os.environ.get, variables)):
+        yield Hint(f"{variables[0]} is not set")
 
 
 def _check_local_model() -> Iterator[str]:
@@ -164,7 +165,7 @@ def _check_fetch() -> Iterator[str]:
 def _check_mcp() -> Iterator[str]:
     """Check that a freshly started MCP server answers a call."""
     if not _is_installed("mcp"):
-        yield Hint("needs the extra 'mcp'")
+        yield Hint(f"needs the extra 'mcp': {format_install('mcp')}")
         return
     from ..tools import mcp
 

@@ -32,10 +32,12 @@ def find_named_model(model: str, options: GovernOptions) -> GovernedModel:
     provider, _, name = model.partition(":")
     caps, price, tiers = [options.max_output_tokens], options.price, dict[str, TokenPrice]()
     if name and not name.startswith("//"):
+        from ..models.by_name import provider_of
         from ..models.catalog import price_of, tier_prices_of  # imported here, because the tables are large
         from ..models.output_limits import max_output_tokens_of
         from ..settings import Settings
 
+        provider = provider_of(provider)
         caps.append(max_output_tokens_of(provider, name))
         if price is None:
             settings = Settings.load() if options.registry is None else options.registry.settings

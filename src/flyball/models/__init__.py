@@ -13,15 +13,19 @@ if TYPE_CHECKING:
     from .anthropic import AnthropicModel
     from .by_name import named
     from .catalog import context_tokens_of, price_of
+    from .gemini import GeminiModel
     from .local import LocalModel
     from .openai import OpenAIModel
     from .options import Timeouts
+    from .responses import ResponsesModel
 
 __all__ = [
     "AnthropicModel",
+    "GeminiModel",
     "LocalModel",
     "Model",
     "OpenAIModel",
+    "ResponsesModel",
     "Timeouts",
     "context_tokens_of",
     "named",
@@ -30,8 +34,10 @@ __all__ = [
 
 _MODULE_OF = {
     "AnthropicModel": "anthropic",
+    "GeminiModel": "gemini",
     "LocalModel": "local",
     "OpenAIModel": "openai",
+    "ResponsesModel": "responses",
     "Timeouts": "options",
     "context_tokens_of": "catalog",
     "named": "by_name",

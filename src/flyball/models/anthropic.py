@@ -21,7 +21,7 @@ class AnthropicModel(HttpModel):
         name="anthropic",
         url="https://api.anthropic.com",
         url_variable="ANTHROPIC_BASE_URL",
-        key_variable="ANTHROPIC_API_KEY",
+        key_variables=("ANTHROPIC_API_KEY",),
         max_output_tokens=8_192,
         headers={"anthropic-version": "2026-10-21"},
         max_output_elsewhere=8_192,

@@ -6,12 +6,29 @@ from ..errors import ConfigError, suggest_names
 from .endpoint import redact_url
 from .model import Model
 
+_SCHEMES = ("openai", "openai-responses", "anthropic", "google", "local", "script", "http")
 _EXPECTED_FORMS = (
-    "openai:NAME, anthropic:NAME, http://HOST:PORT/v1#NAME, local:smollm2, local:PATH.gguf or script:PATH.toml"
+    "openai:NAME, openai-responses:NAME, anthropic:NAME, google:NAME, http://HOST:PORT/v1#NAME, local:smollm2, "
+    "local:PATH.gguf or script:PATH.toml"
 )
 
-KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
-"""Environment variable of each provider's key."""
+KEY_VARIABLES = {
+    "openai": ("OPENAI_API_KEY",),
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "google": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+}
+"""Environment variables of each provider's key. The first that is set counts."""
+_PROVIDERS = {"openai-responses": "openai"}
+"""Provider of the names that begin otherwise."""
+
+
+def provider_of(scheme: str) -> str:
+    """Return the provider of models whose name begins so.
+
+    >>> provider_of("openai-responses"), provider_of("google")
+    ('openai', 'google')
+    """
+    return _PROVIDERS.get(scheme, scheme)
 
 
 def named(reference: str, where: str = "model", *, sends_url_key: bool = True) -> Model:
@@ -29,6 +46,14 @@ def named(reference: str, where: str = "model", *, sends_url_key: bool = True) -
         from .openai import OpenAIModel
 
         return OpenAIModel(rest)
+    if rest and scheme == "openai-responses":
+        from .responses import ResponsesModel
+
+        return ResponsesModel(rest)
+    if rest and scheme == "google":
+        from .gemini import GeminiModel
+
+        return GeminiModel(rest)
     if rest and scheme == "anthropic":
         from .anthropic import AnthropicModel
 
@@ -41,7 +66,7 @@ def named(reference: str, where: str = "model", *, sends_url_key: bool = True) -
         from .script_file import load_script
 
         return load_script(rest)
-    similar = suggest_names(scheme, ("openai", "anthropic", "local", "script", "http")) if rest else []
+    similar = suggest_names(scheme, _SCHEMES) if rest else []
     hint = f"; did you mean {redact_url(f'{similar[0]}:{rest}')}?" if similar else ""
     raise ConfigError(where, redact_url(reference), f"{_EXPECTED_FORMS}{hint}")
 

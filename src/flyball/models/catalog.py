@@ -40,8 +40,13 @@ _UNUSED_PRICE_FIELDS = {
 
 
 def find_price(model: Model, settings: Settings) -> Price | None:
-    """Return a model's price: its own, the settings' or the catalog's."""
-    return price_of(model.provider, model.name, settings) if model.price is None else model.price
+    """Return a model's price: its own, the settings', or the catalog's for its service tier."""
+    if model.price is not None:
+        return model.price
+    price, tier = price_of(model.provider, model.name, settings), getattr(model, "service_tier", None)
+    if tier is None or price is None or price != price_of(model.provider, model.name):
+        return price  # the tiers of the settings' own price are not known
+    return tier_prices_of(model.provider, model.name).get(tier.lower(), price)
 
 
 def price_of(provider: str | None, name: str, settings: Settings | None = None) -> TokenPrice | None:

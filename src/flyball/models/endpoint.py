@@ -27,11 +27,13 @@ class Provider:
     name: str
     url: str
     url_variable: str
-    key_variable: str
+    key_variables: tuple[str, ...]
+    """Environment variables of its key. The first that is set counts."""
     max_output_tokens: int
     headers: Mapping[str, str]
     max_output_elsewhere: int
     """Maximum tokens of a reply to ask other servers of the same API for."""
+    key_header: str = "authorization"
 
 
 class Endpoint:
@@ -43,8 +45,8 @@ class Endpoint:
         self.url = _validate_url(options.get("url", os.environ.get(spec.url_variable) or spec.url))
         self.host = spec.name if self.is_official else urlsplit(self.url).netloc
         self.provider = options.get("provider") or self.host
-        variable = FALLBACK_KEY_VARIABLE if has_url else spec.key_variable
-        self._key = Key(options.get("key"), variable if options.get("sends_environment_key", True) else None)
+        variables = (FALLBACK_KEY_VARIABLE,) if has_url else spec.key_variables
+        self._key = Key(options.get("key"), *(variables if options.get("sends_environment_key", True) else ()))
         self._headers = _validate_headers(options.get("headers", {}))
 
     @property
@@ -67,7 +69,8 @@ class Endpoint:
         }
         key = self._key.reveal()
         if key is not None:
-            headers["authorization"] = f"Bearer {key}"
+            header = self._spec.key_header
+            headers[header] = f"Bearer {key}" if header == "authorization" else key
         return headers | self._headers
 
     def describe_missing(self) -> str | None:
@@ -76,7 +79,7 @@ class Endpoint:
             key = self._key.reveal()
         except ConfigError as error:
             return str(error)
-        if key or not self.is_official or "authorization" in self._headers:
+        if key or not self.is_official or self._spec.key_header in self._headers:
             return None
         return f"there is no key for {self.host}: set {self._key.variable}, or pass key="
 
@@ -137,14 +140,19 @@ def _validate_headers(raw_headers: Any) -> dict[str, str]:
 class Key:
     """Secret from an argument, or read from the environment when used."""
 
-    __slots__ = ("_value", "variable")
+    __slots__ = ("_value", "_variables")
 
-    def __init__(self, value: str | None, variable: str | None) -> None:
+    def __init__(self, value: str | None, *variables: str) -> None:
         if value is not None and not (isinstance(value, str) and value.strip()):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError("the key of a model must be a non-empty text")
         self._value = value
-        self.variable = variable
+        self._variables = variables
+
+    @property
+    def variable(self) -> str | None:
         """Environment variable that is read when no value was passed. None means there is none."""
+        is_set = (variable for variable in self._variables if os.environ.get(variable))
+        return next(is_set, self._variables[0] if self._variables else None)
 
     def reveal(self) -> str | None:
         """Return the secret for the header that carries it, or None.

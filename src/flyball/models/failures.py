@@ -14,7 +14,12 @@ from .._internal.text import redact
 from ..errors import ContextTooLong, ModelError, Retryable, truncate
 
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
-_RETRYABLE_KINDS = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error", "server_error"})
+_RETRYABLE_KINDS = frozenset(
+    {
+        "overloaded_error", "api_error", "rate_limit_error", "timeout_error", "server_error", "rate_limit_exceeded",
+        "server_is_overloaded", "slow_down",
+    }
+)  # fmt: skip
 _TOO_LARGE = 413
 _TOO_LONG = re.compile(
     r"context[ _-]?(length|window|size|limit)|maximum (context|prompt)|(prompt|input|request|conversation) is too long"
@@ -22,6 +27,7 @@ _TOO_LONG = re.compile(
     r"|input token count|inputs?`? tokens \+",
     re.IGNORECASE,
 )
+_RETRY_DELAY = re.compile(rb'"retryDelay":\s{0,20}"(\d{1,9}(?:\.\d{1,9})?)s"')
 _MAX_CAUSES = 20
 _MAX_MESSAGE_LENGTH = 500
 _MAX_KIND_LENGTH = 200
@@ -62,7 +68,8 @@ def error_from_response(
     kind, words = parse_error_body(body, secrets)
     message = f"{host} answered {status}: {words or 'no message'}"
     if is_retryable_status(status):
-        return Retryable(message, parse_retry_after(headers))
+        after = parse_retry_after(headers)
+        return Retryable(message, _find_retry_delay(body) if after is None else after)
     if status == _TOO_LARGE or (status == 400 and _is_too_long(kind, words)):
         return ContextTooLong(message)
     if 300 <= status < 400:
@@ -111,6 +118,12 @@ def _parse_error_object(error: Mapping[str, Any], secrets: Sequence[str]) -> tup
     kinds = [value for key in ("code", "type", "status") if isinstance(value := error.get(key), str)]
     words = [value for key in ("message", "detail") if isinstance(value := error.get(key), str)]
     return (kinds or [""])[0][:_MAX_KIND_LENGTH], redact_and_shorten((words or [""])[0], secrets)
+
+
+def _find_retry_delay(body: bytes) -> float | None:
+    """Return the seconds to wait that Gemini writes into the body."""
+    match = _RETRY_DELAY.search(body[:_MAX_PARSED_LENGTH])
+    return float(match[1]) if match else None
 
 
 def _is_too_long(kind: str, message: str) -> bool:

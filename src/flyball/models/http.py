@@ -33,6 +33,8 @@ _MAX_BYTES = 64 * 2**20
 _MAX_ERROR_BYTES = 2**20
 """Maximum bytes read of an error page. Its first 500 characters are shown."""
 _EXCERPT_LENGTH = 80
+_INVALID_KEY = b"API_KEY_INVALID"
+"""Reason in a 400 with which Gemini refuses a key."""
 
 
 class HttpModel:
@@ -56,6 +58,12 @@ class HttpModel:
         self.price = options.get("price")
         self.max_output_tokens = options.get("max_output_tokens", self._endpoint.max_output_tokens)
         self.context_tokens = options.get("context_tokens")
+
+    @property
+    def service_tier(self) -> str | None:
+        """Service tier that the user asks for, which has a price of its own. None means the usual one."""
+        tier = self._request_options.body.get("service_tier", self._request_options.body.get("serviceTier"))
+        return tier if isinstance(tier, str) else None
 
     @property
     def address(self) -> str:
@@ -163,7 +171,8 @@ class HttpModel:
 
     async def _error_from_response(self, response: httpx2.Response) -> ModelError:
         status, body = response.status_code, await _read_bounded(response, max_bytes=_MAX_ERROR_BYTES)
-        hint = self._endpoint.describe_key_source() if status in (401, 403) else ""
+        is_about_key = status in (401, 403) or (status == 400 and _INVALID_KEY in body)
+        hint = self._endpoint.describe_key_source() if is_about_key else ""
         if status == 404:
             hint = f"; check the model's name {self.name!r}, and {self._endpoint.describe_address()}"
         return error_from_response(self._host, status, response.headers, body, hint, self.secrets())

@@ -20,7 +20,7 @@ class OpenAIModel(HttpModel):
         name="openai",
         url="https://api.openai.com/v1",
         url_variable="OPENAI_BASE_URL",
-        key_variable="OPENAI_API_KEY",
+        key_variables=("OPENAI_API_KEY",),
         max_output_tokens=16_384,
         headers={},
         max_output_elsewhere=4_096,

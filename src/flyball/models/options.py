@@ -80,6 +80,20 @@ _RESERVED_FIELDS = {
     "max_tokens": "max_output_tokens= of the model or the agent",
     "max_completion_tokens": "max_output_tokens= of the model or the agent",
     "n": "several runs, because a request has one reply",
+    "input": "the task of the run",
+    "contents": "the task of the run",
+    "instructions": "instructions= of the agent",
+    "systemInstruction": "instructions= of the agent",
+    "system_instruction": "instructions= of the agent",
+    "toolConfig": "tool_choice= of the model",
+    "tool_config": "tool_choice= of the model",
+    "max_output_tokens": "max_output_tokens= of the model or the agent",
+    "maxOutputTokens": "max_output_tokens= of the model or the agent",
+    "candidateCount": "several runs, because a request has one reply",
+    "generation_config": "generationConfig",
+    "previous_response_id": "keeps_state= of the model",
+    "conversation": "keeps_state= of the model",
+    "background": "the run's own deadline, because a run waits for its replies",
 }
 """Fields that limits, call pairing or the parsing of replies depend on, and where to set them instead."""
 _TOOL_CHOICES = ("auto", "required", "none")
@@ -123,7 +137,8 @@ def _validate_body(name: str, value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(where, value, "a mapping of request fields")
     body = dict(cast("Mapping[str, Any]", value))
-    for field in body:
+    config: object = body.get("generationConfig")
+    for field in [*body, *(cast("Mapping[str, Any]", config) if isinstance(config, Mapping) else ())]:
         if field in _RESERVED_FIELDS:
             raise UsageError(f"model {name}: body must not contain {field!r}; use {_RESERVED_FIELDS[field]}")
     try:

@@ -34,6 +34,15 @@ _LONGEST_REPLIES: dict[str, tuple[tuple[str, int], ...]] = {
         ("claude-haiku-4", 64_000),
         ("", 8_192),
     ),
+    "google": (
+        ("gemini-1", 8_192),
+        ("gemini-2.0", 8_192),
+        ("gemini-2.5-flash-image", 32_768),
+        ("gemini-2.5", 65_536),
+        ("gemini-3", 65_536),
+        ("gemini-4", 65_536),
+        ("", 8_192),
+    ),
 }
 """Tokens by the start of a model's name, for each provider. The first that fits counts.
 

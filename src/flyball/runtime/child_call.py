@@ -15,8 +15,8 @@ from ..outcome import Denied, Failure, Reason, Success
 from ..request import Call
 from ..result import Result, Stop
 from ..tools.call import ToolCallRun
+from ..tools.definition import Tool
 from ..tools.excerpt import MAX_CHARACTERS
-from ..tools.tool import Tool
 
 _STOP_ORDER = list(Stop)
 _HEADER_CHARACTERS = 500

@@ -27,7 +27,7 @@ class SignalQueue:
         """True in the grace turn, in which the run can no longer be steered or extended."""
         self.is_cancelling = False
         """True once a signal has asked to interrupt the effect in progress."""
-        self.pending: list[Signal] = []
+        self.pending: Sequence[Signal] = ()
         self.on_cancel: Callable[[], object] | None = None
         """Callback that interrupts the effect in progress. It is called on any thread."""
 
@@ -37,7 +37,7 @@ class SignalQueue:
         with self.lock:
             if self.ended or (self.in_grace_turn and isinstance(signal, Steer | Extend)):
                 return False
-            self.pending.append(signal)
+            self.pending = (*self.pending, signal)
             if interrupts:
                 self.is_cancelling = True
                 if self.on_cancel is not None:
@@ -46,7 +46,7 @@ class SignalQueue:
 
     def drain(self) -> Sequence[Signal]:
         """Return and remove all signals. The caller holds `lock`."""
-        signals, self.pending = self.pending, []
+        signals, self.pending = self.pending, ()
         return signals
 
 

@@ -22,8 +22,9 @@ from .bodies import (
     list_dicts,
     parse_arguments,
 )
-from .gemini_contents import get_either, to_snake, write_gemini
+from .gemini_contents import write_gemini
 from .gemini_reply import GeminiReplyParser
+from .images import get_either, to_snake
 from .reader import read_messages
 from .reply_parser import ReplyParser
 from .structured import close_schema, describe_schema, sanitize_tool_name
@@ -82,7 +83,7 @@ class GeminiWire(Wire):
     def build_path(self, request: WireRequest) -> str:
         """Return the path of a request, behind the version."""
         action = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
-        return f"/models/{quote(request.model, safe='')}:{action}"
+        return f"/v1beta/models/{quote(request.model, safe='')}:{action}"
 
     def _list_writers(self) -> Sequence[tuple[Sequence[str], Callable[[Json, WireRequest], None]]]:
         return (

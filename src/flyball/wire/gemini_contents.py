@@ -33,16 +33,6 @@ def is_gemini_content(item: Mapping[str, Any]) -> bool:
     return isinstance(item.get("parts"), list) and "content" not in item and "type" not in item
 
 
-def get_either(data: Mapping[str, Any], key: str) -> Any:
-    """Return the value of a key. The API accepts `functionCall` and `function_call`."""
-    return data.get(key, data.get(to_snake(key)))
-
-
-def to_snake(key: str) -> str:
-    """Return the other spelling of a key."""
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
-
-
 class GeminiReader:
     """Reads the contents of one conversation.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..request import Finish
-from .gemini_contents import get_either, wrap_part
+from .gemini_contents import wrap_part
+from .images import get_either
 from .reply_parser import Json, PartialCall, ReplyParser, expect_dict, expect_list, expect_text, malformed_reply
 
 _FINISHES = {
@@ -67,7 +68,7 @@ class GeminiReplyParser(ReplyParser):
         if signature is not None:
             self._keep_signature(signature, len(self.calls))
         call = PartialCall(expect_text(fields.get("id")), expect_text(fields.get("name")))
-        call.add_arguments(expect_dict(fields.get("args"), "the arguments"))
+        call.add_arguments(fields.get("args"))
         self.calls.append(call)
 
     def _keep_signature(self, signature: object, of: str | int) -> None:
@@ -82,6 +83,6 @@ class GeminiReplyParser(ReplyParser):
         word = str(reason)
         if word in _BROKEN:
             raise malformed_reply(f"the provider ended it with {word}")
-        self.finish = _FINISHES.get(word, Finish.STOP)
+        self.finish, self.is_ended = _FINISHES.get(word, Finish.STOP), True
         if self.finish is Finish.CONTENT_FILTER:
             self.detail = f"{word}: {message}" if isinstance(message, str) and message else word

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 from ..message import ANTHROPIC, GEMINI, OPENAI
 
 Json = dict[str, Any]
 
+_STANDARD_BASE64 = str.maketrans("-_", "+/")
 _IMAGE_NAMES = {
     "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp",
 }  # fmt: skip
@@ -46,9 +48,31 @@ def _read_url(part: Json) -> str | None:
             return f"data:{media};base64,{data}"
         case {"type": "input_image", "image_url": str(url)}:
             return url
-        case {"value": {"inlineData": {"mimeType": str(media), "data": str(data)}}} if media.startswith("image/"):
-            return f"data:{media};base64,{data}"
-        case {"value": {"fileData": {"mimeType": str(media), "fileUri": str(url)}}} if media.startswith("image/"):
-            return url
         case _:
-            return None
+            return _read_gemini_url(_get_dict(part, "value"))
+
+
+def _read_gemini_url(part: Json) -> str | None:
+    """Return the address of an image in Gemini's format, whose keys and base64 have two spellings."""
+    inline, file = _get_dict(part, "inlineData"), _get_dict(part, "fileData")
+    if not str(get_either(inline or file, "mimeType")).startswith("image/"):
+        return None
+    if inline:
+        media, data = get_either(inline, "mimeType"), str(inline.get("data", ""))
+        return f"data:{media};base64,{data.translate(_STANDARD_BASE64)}"
+    return str(get_either(file, "fileUri"))
+
+
+def _get_dict(part: Json, key: str) -> Json:
+    value = get_either(part, key)
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def get_either(data: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a key. Gemini accepts `functionCall` and `function_call`."""
+    return data.get(key, data.get(to_snake(key)))
+
+
+def to_snake(key: str) -> str:
+    """Return the other spelling of a key."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)

@@ -109,7 +109,7 @@ class ReplyParser(ABC):
         if self._refusal and not calls:
             finish, text = Finish.REFUSAL, text + "".join(self._refusal)
         detail = self.detail if finish is Finish.CONTENT_FILTER else ""
-        return Reply(text, calls, self.usage, finish, self.model, self._provider, tuple(self.parts), detail)
+        return Reply(text, calls, self.usage, finish, self.model, self._provider, tuple(self.parts), self.id, detail)
 
 
 class PartialCall:

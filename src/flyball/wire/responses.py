@@ -99,7 +99,8 @@ class ResponsesWire(Wire):
             at = deltas[-1][0] if deltas else draft.end
             events.append((at, "output_item.done", {"output_index": index, "item": item}))
         response = self.write_reply(draft)
-        events.append((draft.end, "completed" if _is_complete(draft) else "incomplete", {"response": response}))
+        if response["status"] != "in_progress":
+            events.append((draft.end, response["status"], {"response": response}))
         for number, (at, kind, data) in enumerate(events):
             name = f"response.{kind}"
             yield StreamEvent({"type": name, "sequence_number": number} | data, name, at)
@@ -288,7 +289,7 @@ def _build_response(
     reason: Any = None
     if status is None:
         word = draft.get_finish({**dict.fromkeys(Finish, "completed"), **_INCOMPLETE})
-        status, reason = ("completed", None) if word == "completed" else ("incomplete", word)
+        status, reason = ("incomplete", word) if word not in ("completed", None) else (word or "in_progress", None)
     return {
         "id": f"resp_{draft.id}",
         "object": "response",

@@ -140,6 +140,8 @@ def write_responses(messages: Iterable[Message]) -> list[Json]:
     for role, batch in group_messages(drop_private(messages, RESPONSES), get_role):
         contents: list[Message] = []
         for message in sort_parts(batch):
+            if _is_state(message):
+                continue
             item = _build_item(message)
             if item is None:
                 contents.append(message)
@@ -148,6 +150,11 @@ def write_responses(messages: Iterable[Message]) -> list[Json]:
                 contents = []
         items += _build_message(role, contents)
     return items
+
+
+def _is_state(message: Message) -> bool:
+    """Check for a part that is a model's own note, and no item."""
+    return message.type is MessageType.MULTIMODAL_PART and (message.payload or {})["part"]["type"] == "state"
 
 
 def _build_item(message: Message) -> Json | None:

@@ -72,7 +72,7 @@ class ResponsesReplyParser(ReplyParser):
             self.set_usage(reply["usage"])
         for index, item in enumerate(expect_list(reply.get("output"), "output")):
             self._end_item(index, expect_dict(item, "an item"))
-        status = reply.get("status", "completed")
+        status = reply.get("status", "completed" if "output" in reply else None)
         if status == "completed":
             self.finish = Finish.STOP
         elif status == "incomplete":

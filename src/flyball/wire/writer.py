@@ -16,7 +16,7 @@ from ..message import ANTHROPIC, OPENAI, Message, MessageType, Role, belong_toge
 from .images import convert_image
 from .parts import TEXT_TYPES, WHOLE, join_texts
 
-PRIVATE_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning", "thought", "signature"})
+PRIVATE_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning", "thought", "signature", "state"})
 """Reasoning that is signed by its provider. No other provider accepts it."""
 
 Json = dict[str, Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +14,15 @@ import typer
 from ..._internal.json_reader import JsonReader
 from ...errors import FlyballError
 from ...settings import Settings
-from ..output import USER_ERRORS, exit_with_error, print_line, print_raw
+from ..output import NARROW_COLUMNS, USER_ERRORS, exit_with_error, print_line, print_raw, print_table
 
 if TYPE_CHECKING:
     from ...budget.price import TokenPrice
 
 LOCAL = "local:smollm2"
+_RESPONSES_MODELS = re.compile(r"gpt-(4o|4\.1|[5-9])|o\d|codex|computer-use")
+"""Beginnings of the names of OpenAI's models that its Responses API has."""
+_HEADERS = ("model", "price of 1M tokens", "context", "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,10 @@ class ListedModel:
         return f"${self.input:g} in, ${self.output:g} out" if self.input or self.output else "free"
 
     @property
-    def line(self) -> str:
-        context = "" if self.context_tokens is None else f"context {self.context_tokens:,}"
-        return f"{self.price:25}  {context:17}  {self.ready}"
+    def cells(self) -> tuple[str, str, str, str]:
+        """Cells of its row, in the order of the headers."""
+        context = "" if self.context_tokens is None else f"{self.context_tokens:,}"
+        return self.name, self.price, context, self.ready
 
 
 def models(
@@ -61,10 +66,14 @@ def models(
     if as_json:
         print_raw(json.dumps([asdict(model) for model in matches], indent=2))
         return
-    width = max((len(model.name) for model in matches), default=0)
-    for model in matches:
-        print_line(f"{model.name:{width}}  {model.line}".rstrip())
-    if not matches:
+    if matches:
+        print_table(
+            _HEADERS,
+            [model.cells for model in matches],
+            right=("context",),
+            columns_for=dict.fromkeys(("context", "key"), NARROW_COLUMNS),
+        )
+    else:
         print_line("no listed model matches; a model that is not listed can still be used by its name", err=True)
         raise typer.Exit(1)
 
@@ -84,8 +93,19 @@ def list_models() -> Iterator[ListedModel]:
         if name not in names:
             yield _build_listed_model(name, price_of(None, name, settings), None, "priced in the settings")
     for provider, name, _, context in catalog:
-        ready = "ready" if os.environ.get(KEY_VARIABLES[provider]) else f"no {KEY_VARIABLES[provider]}"
-        yield _build_listed_model(f"{provider}:{name}", price_of(provider, name, settings), context, ready)
+        variables = KEY_VARIABLES[provider]
+        ready = "ready" if any(map(os.environ.get, variables)) else f"no {variables[0]}"
+        price = price_of(provider, name, settings)
+        for scheme in _find_schemes(provider, name):
+            yield _build_listed_model(f"{scheme}:{name}", price, context, ready)
+
+
+def _find_schemes(provider: str, name: str) -> list[str]:
+    """Return the beginnings of the names under which a model can be used."""
+    if provider == "google":  # its table has models of other APIs too
+        return [provider] if name.startswith(("gemini-", "gemma-")) else []
+    has_responses = provider == "openai" and _RESPONSES_MODELS.match(name)
+    return [provider, "openai-responses"] if has_responses else [provider]
 
 
 def _build_listed_model(name: str, price: TokenPrice | None, context: int | None, ready: str) -> ListedModel:

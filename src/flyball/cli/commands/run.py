@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _Paths = Annotated[list[Path] | None, typer.Option("--rules", metavar="PATH", help="Rule files, or folders of them.")]
 _Several = list[str] | None
-_MODEL = "openai:NAME, anthropic:NAME, local:smollm2, URL#NAME or script:PATH.toml."
+_MODEL = "openai:NAME, openai-responses:NAME, anthropic:NAME, google:NAME, local:smollm2, URL#NAME or script:PATH.toml."
 _TOOLBOX = "Ready-made tools: files, write, python, shell, fetch; files:FOLDER sets the root."
 _PASS_ENV = "Variable that programs of the tools python and shell inherit."
 _ASSERT = "TOML file with assertions that say when the task is done."
