@@ -34,9 +34,19 @@ def test_models_are_listed_with_their_price_and_whether_the_key_is_there(typed: 
     }  # fmt: skip
 
 
-def test_all_three_kinds_are_there_priced_unpriced_and_local(typed: Typed) -> None:
+def test_models_of_gemini_and_of_the_responses_api_are_listed_under_the_names_that_work(typed: Typed, key: str) -> None:
+    found = listed(typed, GOOGLE_API_KEY=key)
+    assert found["google:gemini-2.5-flash"]["ready"] == "ready"
+    assert not [name for name in found if name.startswith("google:") and "gem" not in name]
+    chat, responses = found["openai:gpt-5-mini"], found["openai-responses:gpt-5-mini"]
+    assert chat | {"name": responses["name"]} == responses
+    assert "openai-responses:gpt-3.5-turbo" not in found
+    assert listed(typed, "google:gemini-2.5-flash")["google:gemini-2.5-flash"]["ready"] == "no GEMINI_API_KEY"
+
+
+def test_all_kinds_are_there_priced_unpriced_and_local(typed: Typed) -> None:
     found = listed(typed)
-    assert {name.partition(":")[0] for name in found} == {"openai", "anthropic", "local"}
+    assert {name.partition(":")[0] for name in found} == {"openai", "openai-responses", "anthropic", "google", "local"}
     assert found["local:smollm2"]["input"] == 0
     unpriced = [name for name, one in found.items() if one["input"] is None]
     assert unpriced

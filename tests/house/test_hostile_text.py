@@ -255,7 +255,6 @@ BOUNDED = {
     "chain/foreign.py": "HTTP servers bound a header, and each is read by an expression without repetition of its own",
     "cli/commands/models.py": "names of the installed price list, matched at their start",
     "models/responses.py": "the name of a model, which the user writes; the words of an error, at most 500 characters",
-    "cli/commands/prune.py": "an age that the user types",
     "cli/age.py": "an age that the user types",
     "cli/hints.py": "an id of a run, matched by one class of characters",
     "doctor/installation.py": "the requirements of this package itself",

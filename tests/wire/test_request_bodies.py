@@ -209,6 +209,20 @@ def test_a_request_of_one_wire_is_written_in_another(bodies: Any, wire_name: str
         assert [text for text in texts if text in ("I will look.", "I will search.", "Go on.")][-1] == "Go on."
 
 
+def test_writing_in_another_wire_leaves_the_body_as_it_was(bodies: Any, wire_name: str) -> None:
+    key = KEYS[wire_name]
+    request = largest(bodies, wire_name)
+    odd = {"role": "user", "parts": [{"functionCall": {"name": "a b"}}]}
+    body = {
+        **(request.source or {}),
+        key: [*(request.source or {})[key], odd, {"type": "function_call", "name": "a b"}],
+    }
+    before = copy.deepcopy(body)
+    for wire in WIRES.values():
+        wire.write_request(replace(WIRES[wire_name].parse_request(body), source=None))
+    assert body == before
+
+
 def ids_of(request: WireRequest) -> list[tuple[str, str]]:
     kinds = (MessageType.TOOL_CALL, MessageType.TOOL_RESULT)
     return sorted(

@@ -22,6 +22,7 @@ from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
 from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError, UsageError, format_with_code
+from ..loop.calibration import CALIBRATION
 from ..loop.child_task import ChildSpec, Mode, announce_limits
 from ..loop.plan import Plan
 from ..person import parse_answers
@@ -206,6 +207,7 @@ class RunFactory:
             max_amounts=inherited.max_amounts,
             has_shared_budget=inherited.shared_budget is not None,
             jitter_seed=zlib.crc32(run_id.encode()),
+            token_scale=CALIBRATION.find_scale(self.spec.model.main.provider, self.spec.model.main.name),
         )
 
     def _reload_rules(self, reloader: RuleReloader) -> None:

@@ -97,6 +97,8 @@ def _run_to_end(
         agent = config.build_agent([view.watch], approver, sinks, store, build_start_metadata(config))
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
+    for warning in config.list_clamps():
+        print_line(f"warning  {warning}", err=True)
     address = getattr(agent.model, "address", None)
     if address is not None and not output_mode.quiet:  # the prompt goes there
         print_line(f"asks     {address}", err=True)

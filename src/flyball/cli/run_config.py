@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..budget.limits import Limits
+from ..budget.remedy import COMMAND_OPTIONS
 from ..errors import ConfigError, ConfigErrors, UsageError, quote_value, suggest_names
 from ..person import Approver
 from ..settings import Settings
@@ -86,6 +87,19 @@ class RunConfig:
         if agent.ruleset.problems:  # never run without a rule that the user relies on
             raise ConfigErrors(agent.ruleset.problems)
         return agent
+
+    def list_clamps(self) -> list[str]:
+        """Return a sentence for each limit that is not as an option or a setting wants it."""
+        clamped: list[str] = []
+        for name, limit in Limits(**self.limits).explain().items():
+            if limit.is_clamped and limit.is_requested:
+                show, unit = limit.spec.unit.show, limit.spec.unit
+                source = COMMAND_OPTIONS.get(name, limit.source) if name in self.limits else limit.source
+                clamped.append(
+                    f"the limit {name} is {show(limit.value)}: {source} wants {show(limit.requested)}, and allowed is "
+                    f"{limit.bounds.show(unit)}"
+                )
+        return clamped
 
     @property
     def model_name(self) -> str:

@@ -17,6 +17,7 @@ from ..person import Approver
 from ..recorder import Sink
 from ..result import Result
 from ..unit import Unit
+from .calibration import CALIBRATION
 from .plan import AgentSpec, Plan
 
 _CHILD_INSTRUCTIONS = (
@@ -109,6 +110,7 @@ class ChildTask:
         max_seconds = min(self.max_seconds, subtract_end_margin(remaining_s))
         max_amounts = narrow(self.max_amounts, shared_amounts or {})
         instructions = _describe_limits(limits, max_amounts, max_seconds)
+        model = self.spec.agent_spec.model.main
         return Plan(
             spec=self._build_spec(instructions),
             extra_instructions=instructions,
@@ -123,6 +125,7 @@ class ChildTask:
             parent_run_id=self.parent_run_id,
             has_shared_budget=shared_amounts is not None,
             jitter_seed=zlib.crc32(self.run_id.encode()),
+            token_scale=CALIBRATION.find_scale(model.provider, model.name),
         )
 
     def _build_spec(self, extra_instructions: str) -> AgentSpec:

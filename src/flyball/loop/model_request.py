@@ -23,6 +23,7 @@ from ..request import (
 )
 from ..result import Stop
 from . import shared_budget
+from .calibration import ENOUGH_OUTPUT_TOKENS, UNKNOWN_SCALE, LikelyTokens
 from .compaction import estimate_request_tokens, shorten
 from .effects import Ask, Flow, Wait
 from .ending import ContinueReason, End
@@ -50,9 +51,10 @@ def ask_model(run: RunState) -> Flow[Reply | End | ContinueReason]:
             request, tokens = _build_request(run)
             if tokens > model.max_input_tokens:
                 return _refuse_turn(run, "context_tokens")
-        holds = _reserve_request(run, request, tokens)
-        if isinstance(holds, End):
-            return holds
+        reserved = _reserve_request(run, request, tokens)
+        if isinstance(reserved, End):
+            return reserved
+        holds, tokens = reserved
         if run.shared is not None:
             end = yield from _claim_shared(run, run.shared, holds)
             if end is not None:
@@ -133,6 +135,8 @@ def _emit_answer(run: RunState, request: Request, answer: Reply | ModelFailure, 
     purpose, used = request.purpose, answer.usage or _NO_USAGE
     if used.input and purpose is _TURN:
         run.messages.input_tokens = used.input
+        if run.likely is not None:
+            run.likely.note(run.model.facts.provider, run.model.facts.name, used.input)
     if request.notices:
         run.hooks.mark_delivered()
     run.recorder.emit(
@@ -186,22 +190,46 @@ def _shorten_request(run: RunState, tokens: int) -> Flow[End | None]:
     return end
 
 
-def _reserve_request(run: RunState, request: Request, tokens: int) -> Holds | End:
-    """Reserve the worst case of a request. If that is refused, refund the turn and return the end."""
+def _reserve_request(run: RunState, request: Request, tokens: int) -> tuple[Holds, int] | End:
+    """Reserve the worst case of a request, and return that with the tokens of its input.
+
+    If it is refused, refund the turn and return the end.
+    """
     spending = run.spending
     if not spending.is_limited and run.shared is None:
         request.max_output_tokens = run.spec.model.max_output_tokens
-        return NO_HOLDS
+        return NO_HOLDS, tokens
     max_output = run.model.card.output_room(tokens)
     held = spending.hold_up_to(tokens, max_output)
+    enough = ENOUGH_OUTPUT_TOKENS if max_output is None else min(max_output, ENOUGH_OUTPUT_TOKENS)
+    if held is None or (held[1] is not None and held[1] < enough):
+        nearer = _estimate_nearer(run, request, tokens)
+        if nearer < tokens:
+            if held is not None:
+                spending.release(held[0])
+            tokens, max_output = nearer, run.model.card.output_room(nearer)
+            held = spending.hold_up_to(tokens, max_output)
     if held is None:
         end = refuse_budget(run, next(iter(spending.find_short_budgets(tokens)), "tokens"), tokens)
         held = spending.hold_up_to(tokens, max_output)  # a rule may have raised the limit when it heard of that
         if held is None:
+            if run.likely is not None:
+                run.likely.forget()
             run.refund_turn("round_never_started")
             return end
     holds, request.max_output_tokens = held
-    return holds
+    return holds, tokens
+
+
+def _estimate_nearer(run: RunState, request: Request, tokens: int) -> int:
+    """Return the nearer estimate of a request, if it is below the upper one and if the model does not count itself."""
+    scale = run.plan.token_scale
+    if scale is None or run.model.card.count is not None:
+        return tokens
+    if run.likely is None:
+        run.likely = LikelyTokens(UNKNOWN_SCALE if run.model.name else scale)
+    nearer = run.likely.estimate(request, run.messages.view.messages, run.model.facts.provider)
+    return min(tokens, max(nearer, run.spending.largest_input_tokens))  # a conversation rarely gets shorter
 
 
 def _claim_shared(run: RunState, shared: SharedBudget, holds: Holds) -> Flow[End | None]:

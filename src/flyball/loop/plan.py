@@ -434,6 +434,8 @@ class Plan:
     """Number of runs above this one in its tree."""
     has_shared_budget: bool = False
     """True if claims also count in budgets that other runs share."""
+    token_scale: float | None = None
+    """Factor for nearer estimates of tokens, as the provider reported before. None means that there are none."""
     jitter_seed: int = 0
     """Seed for the random part of waits."""
 

@@ -18,6 +18,7 @@ from ..result import Result
 from ..rules.thresholds import StartCache
 from ..steadiness import Duplicates
 from .active_model import ActiveModel
+from .calibration import LikelyTokens
 from .clock import LoopClock
 from .effects import Answer, Append, Effect, Extend, Flow, Grant, Hung, Late, Signal
 from .evidence import EvidenceTracker
@@ -35,9 +36,9 @@ class RunState:
     """State of one run, in parts."""
 
     __slots__ = (
-        "admission", "approvals", "budget", "children", "clock", "completion", "evidence", "hooks", "hung", "messages",
-        "model", "plan", "progress", "recorder", "reflections", "repetition", "request_deadline", "shared", "signals",
-        "spec", "spending", "state", "turns",
+        "admission", "approvals", "budget", "children", "clock", "completion", "evidence", "hooks", "hung", "likely",
+        "messages", "model", "plan", "progress", "recorder", "reflections", "repetition", "request_deadline", "shared",
+        "signals", "spec", "spending", "state", "turns",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
@@ -66,6 +67,8 @@ class RunState:
         if spec.completion.policy is not None or spec.tools.rules is not None:
             self.evidence = self._build_evidence()
         keeps_results = spec.tools.skip_duplicates or spec.behaviour.duplicates is not _ALLOW
+        self.likely: LikelyTokens | None = None
+        """Nearer estimates of requests. None until one is needed."""
         self.repetition = Repetition(spec.behaviour.thresholds, keeps_results)
         rules = None if spec.rules.ruleset is None else spec.rules.ruleset.begin(start or self._build_start_cache())
         self.hooks = Hooks(spec.rules.hooks, rules, recorder, spec.rules.points)

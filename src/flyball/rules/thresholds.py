@@ -2,7 +2,7 @@
 
 Most rules compare a growing number with a constant, as in `context.budget.turns.ratio > 0.7`. Until the number crosses
 the constant, evaluating the rule again gives the same result. The count or the time at which that happens can be
-computed in advance. So most turns cost a few comparisons of ints instead of the evaluation of every rule.
+computed in advance, and is set as a mark of the budget. So most turns test one flag instead of evaluating every rule.
 """
 
 # Private counters are read directly, because a ratio is compared with the limit itself.

@@ -100,6 +100,7 @@ _PLAN_KEYS = {
     "until": "until", "state": "state", "metadata": "metadata", "most_s": "max_seconds", "most": "max_amounts",
     "number": "session_run_number", "spent_s": "elapsed_s", "parent_run_id": "parent_run_id", "level": "level",
     "within": "has_shared_budget", "seed": "jitter_seed", "told": "extra_instructions",
+    "scale": "token_scale",
 }  # fmt: skip
 """Keys in the first row of a journal, and the fields of a plan that they hold. The keys are stored data."""
 
@@ -231,6 +232,7 @@ def restore_plan(plan: Plan, row: str, transcript: Transcript) -> Plan:
     earlier = data.get("earlier", 0)
     if earlier:
         data["messages"] = [*transcript.read(data["session_id"])[:earlier], *data["messages"]]
+    data.setdefault("scale", None)  # journals of earlier versions: their runs had no nearer estimates
     own = {name: data[key] for key, name in _PLAN_KEYS.items()}
     return replace(plan, spec=spec, **own)
 

@@ -371,7 +371,8 @@ def _reply_to_dict(reply: Reply) -> dict[str, Any]:
         "provider": reply.provider,
     }
     parts = {"parts": [dict(part) for part in reply.parts]} if reply.parts else {}
-    return data | parts | ({"detail": reply.detail} if reply.detail else {})
+    extra = {name: value for name in ("id", "detail") if (value := getattr(reply, name))}
+    return data | parts | extra
 
 
 def _reply_from_dict(data: dict[str, Any]) -> Reply:
@@ -385,6 +386,7 @@ def _reply_from_dict(data: dict[str, Any]) -> Reply:
         data["model"],
         data["provider"],
         tuple(data.get("parts", ())),
+        data.get("id"),
         data.get("detail", ""),
     )
 

@@ -205,7 +205,7 @@ def _write_messages(body: Json, request: WireRequest) -> None:
     system, written = write_anthropic(added)
     if request.source is None:
         written = _prepare(written)
-        if written and written[0]["role"] != "user":
+        if written and written[0].get("role") != "user":
             written.insert(0, {"role": "user", "content": _CONTINUATION_TEXT})
         if not request.tools and (names := _list_tool_names(written)):  # the API rejects calls of undeclared tools
             body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]
@@ -221,15 +221,22 @@ def _prepare(messages: list[Json]) -> list[Json]:
     Messages with nothing but reasoning are left out, because the API rejects them. They arise when reasoning uses up
     the tokens of a reply.
     """
-    messages = [message for message in messages if not _has_only_reasoning(message)]
-    for message in messages:
-        for block in _get_blocks(message):
-            for key in ("id", "tool_use_id"):
-                if key in block:
-                    block[key] = sanitize_call_id(block[key])
-            if block["type"] == "tool_use":
-                block["name"] = sanitize_tool_name(block["name"])
-    return messages
+    kept = [message for message in list_dicts(messages) if not _has_only_reasoning(message)]
+    return [
+        message | {"content": [_sanitize(block) for block in _get_blocks(message)]}
+        if isinstance(message.get("content"), list)
+        else message
+        for message in kept
+    ]
+
+
+def _sanitize(block: Any) -> Any:
+    if not isinstance(block, dict):
+        return block
+    fields = cast("Json", block)
+    ids = {key: sanitize_call_id(str(fields[key])) for key in ("id", "tool_use_id") if key in fields}
+    named = {"name": sanitize_tool_name(str(fields.get("name")))} if fields.get("type") == "tool_use" else {}
+    return fields | ids | named if ids or named else fields
 
 
 def _add_notices(messages: list[Json], notices: Sequence[str]) -> list[Json]:
@@ -251,14 +258,14 @@ def _get_blocks(message: Mapping[str, Any]) -> list[Json]:
 
 
 def _has_only_reasoning(message: Json) -> bool:
-    content = message["content"]
-    return not isinstance(content, str) and all(block["type"] in PRIVATE_TYPES for block in content)
+    blocks = list_dicts(message.get("content"))
+    return blocks != [] and all(block.get("type") in PRIVATE_TYPES for block in blocks)
 
 
 def _list_tool_names(messages: Iterable[Json]) -> list[str]:
     """Return the names of the called tools, each once."""
-    blocks = [block for message in messages for block in _get_blocks(message)]
-    return list(dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use"))
+    blocks = [block for message in messages for block in list_dicts(message.get("content"))]
+    return list(dict.fromkeys(str(block.get("name")) for block in blocks if block.get("type") == "tool_use"))
 
 
 def _write_system(body: Json, request: WireRequest) -> None:

@@ -21,6 +21,7 @@ from .bodies import (
     get_int,
     get_text,
     join_blank,
+    list_dicts,
     split_chunks,
 )
 from .reader import read_messages
@@ -183,20 +184,29 @@ def _write_messages(body: Json, request: WireRequest) -> None:
     items, added = own_items(request, OPENAI)
     written = write_openai(added)
     if request.source is None:
-        _sanitize(written)
+        written = [_sanitize(message) for message in written]
     head: list[Json] = [{"role": "system", "content": request.instructions}] if request.instructions else []
     tail: list[Json] = [{"role": "user", "content": notice} for notice in request.notices]
     body["messages"] = [*head, *items, *written, *tail]
 
 
-def _sanitize(messages: list[Json]) -> None:
-    for message in messages:
-        if message["role"] == "tool":  # other formats need the tool's name; this API has no such field
-            message.pop("name", None)
-            message["tool_call_id"] = sanitize_call_id(message["tool_call_id"])
-        for call in message.get("tool_calls", ()):
-            call["id"], function = sanitize_call_id(call["id"]), call.get("function") or call["custom"]
-            function["name"] = sanitize_tool_name(function["name"])
+def _sanitize(message: Any) -> Any:
+    """Return a message whose ids and names have the characters that the API accepts."""
+    if not isinstance(message, dict):
+        return message  # kept whole, because it was not understood
+    fields = cast("Json", message)
+    if fields.get("role") == "tool":  # other formats need the tool's name; this API has no such field
+        kept = {key: value for key, value in fields.items() if key != "name"}
+        return kept | {"tool_call_id": sanitize_call_id(str(fields.get("tool_call_id")))}
+    calls = list_dicts(fields.get("tool_calls"))
+    return fields | {"tool_calls": [_sanitize_call(call) for call in calls]} if calls else fields
+
+
+def _sanitize_call(call: Json) -> Json:
+    key = "custom" if "custom" in call else "function"
+    function = get_dict(call, key)
+    named = {key: function | {"name": sanitize_tool_name(str(function.get("name")))}}
+    return call | {"id": sanitize_call_id(str(call.get("id")))} | named
 
 
 def _write_tools(body: Json, request: WireRequest) -> None:

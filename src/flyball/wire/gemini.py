@@ -225,7 +225,7 @@ def _write_contents(body: Json, request: WireRequest) -> None:
     items = [{"role": "user", "parts": [{"text": item}]} if isinstance(item, str) else item for item in items]
     system, written = write_gemini(added)
     if request.source is None:
-        _prepare(written, request.model)
+        written = [_sanitize(content, is_gemini_3(request.model)) for content in written]
         if written and written[0].get("role") != "user":
             written.insert(0, {"role": "user", "parts": [{"text": _CONTINUATION_TEXT}]})
     if system:
@@ -234,18 +234,20 @@ def _write_contents(body: Json, request: WireRequest) -> None:
     body["contents"] = [*items, *written, *notices]
 
 
-def _prepare(contents: list[Json], model: str) -> None:
-    """Adapt names to the characters that the API accepts, and sign the calls of other models."""
-    for content in contents:
-        is_first = is_gemini_3(model)
-        for part in content.get("parts", ()):
-            called = part.get("functionCall") or part.get("functionResponse")
-            if called:
-                called["name"] = sanitize_tool_name(called["name"])
-            if "functionCall" in part:
-                if is_first and "thoughtSignature" not in part:
-                    part["thoughtSignature"] = _UNSIGNED
-                is_first = False
+def _sanitize(content: Json, is_signed: bool) -> Json:
+    """Return a content whose names have the characters that the API accepts, and whose first call is signed."""
+    parts: list[Any] = []
+    for part in list_dicts(content.get("parts")):
+        for key in ("functionCall", "functionResponse"):
+            called = part.get(key)
+            if isinstance(called, dict):
+                fields = cast("Json", called)
+                part = part | {key: fields | {"name": sanitize_tool_name(str(fields.get("name")))}}
+        if "functionCall" in part:
+            part = {"thoughtSignature": _UNSIGNED, **part} if is_signed else part
+            is_signed = False
+        parts.append(part)
+    return content | {"parts": parts}
 
 
 def is_gemini_3(model: str) -> bool:

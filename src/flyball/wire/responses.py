@@ -160,13 +160,17 @@ def _write_input(body: Json, request: WireRequest) -> None:
     items = [{"role": "user", "content": item} if isinstance(item, str) else item for item in items]
     written = write_responses(added)
     if request.source is None:
-        for item in written:
-            if item.get("type") in ("function_call", "function_call_output"):
-                item["call_id"] = item["call_id"][-_MAX_ID_LENGTH:]
-                if "name" in item:
-                    item["name"] = sanitize_tool_name(item["name"])
+        written = [_sanitize(item) for item in written]
     notices: list[Json] = [{"role": "user", "content": notice} for notice in request.notices]
     body["input"] = [*items, *written, *notices]
+
+
+def _sanitize(item: Json) -> Json:
+    """Return an item whose id and name have the length and the characters that the API accepts."""
+    if item.get("type") not in ("function_call", "function_call_output"):
+        return item
+    named = {"name": sanitize_tool_name(str(item["name"]))} if "name" in item else {}
+    return item | {"call_id": str(item.get("call_id"))[-_MAX_ID_LENGTH:]} | named
 
 
 def _write_tools(body: Json, request: WireRequest) -> None:
