@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from ..budget.price import Unpriced
 from ..budget.registry import UNSET
@@ -319,6 +320,8 @@ class Desk:
             usage.cached,
             usage.reasoning,
             estimated,
+            None if reply is None else reply.model,
+            None if reply is None else reply.id,
         )
 
     def withdraw(self, ticket: Ticket, error: str) -> None:
@@ -330,7 +333,7 @@ class Desk:
         if ticket.is_last:
             ticket.chat.reported = False
         self.run.tell_about(
-            turn, ModelReplied, self._purpose_of(ticket), None, 0, 0, 0, error, "model_failed", 0, 0, False
+            turn, ModelReplied, self._purpose_of(ticket), None, 0, 0, 0, error, "model_failed", 0, 0, False, None, None
         )
 
     def close(self, ticket: Ticket, *, delivered: bool) -> None:
@@ -362,6 +365,7 @@ class Desk:
             1,
             len(ticket.content),
             None,
+            urlsplit(inbound.route.upstream.url).netloc,
         )
         return ticket
 

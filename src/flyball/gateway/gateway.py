@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import httpx2
 
+from .._internal.distribution import format_install
 from ..errors import UsageError
 from ..result import Result
 from .conversations import Chat
@@ -38,7 +39,7 @@ class Gateway:
         missing = [name for name in _PACKAGES if find_spec(name) is None]
         if missing:
             raise UsageError(
-                f"the gateway needs the extra 'gateway' ({', '.join(missing)}): pip install 'flyball[gateway]'"
+                f"the gateway needs the extra 'gateway' ({', '.join(missing)}): {format_install('gateway')}"
             )
         self._options = options
         named, variables = options.upstreams, options.variables
