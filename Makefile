@@ -19,13 +19,16 @@ LOCAL = $(INSTALL) -e '.[local]' --group weights 2>/dev/null || echo "A local mo
 $(shell [ ! -e $(V) ] || { $(BIN)/python -c "" && command -v $(UV) && ! ls -d $(OLD); } >/dev/null 2>&1 || rm -rf $(V))
 
 .NOTPARALLEL:
-.PHONY: demo test check format bench forecast reports soak snapshots screenshots shapes lock clean
+.PHONY: demo test test-exec check format bench forecast reports soak snapshots screenshots shapes lock clean
 
 demo: $(V)/.demo
 	@$(BIN)/python examples/demo.py
 
 test: $(V)/.dev
 	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+
+test-exec: $(V)/.dev
+	@$(INDEX); $(BIN)/python tools/exec_matrix.py $(ARGS)
 
 check: $(V)/.dev
 	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/pyright && $(BIN)/python tools/check_types.py
@@ -70,7 +73,7 @@ $(V)/.demo: pyproject.toml $(LOCK) | $(V)/.uv
 	@$(LOCAL) && touch $@
 
 $(V)/.dev: pyproject.toml $(LOCK) | $(V)/.uv
-	@$(INSTALL) -e '.[cli,mcp,otel]' --group dev
+	@$(INSTALL) -e '.[cli,gateway,mcp,otel]' --group dev
 	@$(LOCAL) && touch $@ $(V)/.demo
 
 $(V)/.uv:

@@ -7,6 +7,7 @@
     │   ├── SettingError             a value from the environment or a settings file is invalid
     │   ├── TomlError                a file is not readable TOML
     │   └── UsageError               a call is wrong, or comes at the wrong time
+    │       ├── Ungoverned           a program would go around the gateway
     │       └── UntrustedSettings    a settings file of a project does more than lower limits
     ├── ArgumentError (ValueError)   a model called a tool with invalid arguments
     ├── CallClosed                   a tool tried to write after its call had ended
@@ -141,6 +142,12 @@ class UntrustedSettings(UsageError):
     """Settings file in a project that does more than lower limits, and that the user has not trusted."""
 
     code = "untrusted_settings"
+
+
+class Ungoverned(UsageError):
+    """Program that would ask its model provider without the gateway, so that no limit would hold."""
+
+    code = "not_governed"
 
 
 class ResumeError(ConfigError):

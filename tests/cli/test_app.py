@@ -55,6 +55,7 @@ def test_help_loads_no_model_no_store_and_no_server(place: Path) -> None:
 
 COMMANDS = [
     "run",
+    "exec",
     "resume",
     "replay",
     "why",

@@ -252,6 +252,10 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
 ]  # fmt: skip
 
 BOUNDED = {
+    "cli/exec_command.py": "names of variables of the user",
+    "gateway/door.py": "a path, which the server bounds, matched by classes of characters",
+    "gateway/last_request.py": "names and descriptions of tools, matched at their start only",
+    "gateway/providers.py": "keys and names of the user",
     "completion/report_words.py": "texts that report_check.py has cut",
     "chain/foreign.py": "HTTP servers bound a header, and each is read by an expression without repetition of its own",
     "cli/commands/models.py": "names of the installed price list, matched at their start",

@@ -34,6 +34,7 @@ from flyball.errors import (
     StoreError,
     TomlError,
     ToolFailed,
+    Ungoverned,
     UnknownBudget,
     UnknownName,
     UnknownTool,
@@ -82,6 +83,7 @@ EXAMPLES: list[FlyballError] = [
     UnknownBudget("turn", ("turns", "retries")),
     UnknownBudget("zzz", ("b", "a")),
     TomlError("flyball.toml", reason="cannot read the file: Permission denied"),
+    Ungoverned("NOT GOVERNED: amp would go around the gateway"),
     UntrustedSettings("flyball.toml may only lower limits, but it sets model"),
 ]
 

@@ -5,9 +5,11 @@ every command waits for its start. The first argument is the file descriptor of 
 
 - `0`: standard input is the control pipe, and the command gets no input.
 - another number: the command has the standard streams for itself.
+- a number and `+`: the command also stays in the process group of Flyball, so that it has the terminal, with its
+  signals, its job control and the other programs of a pipeline.
 
-The byte `t` on the control pipe sends SIGTERM to the command. Any other byte kills the command, and so does the end of
-the pipe, which means that Flyball has died.
+A byte in `SIGNALS` on the control pipe sends that signal to the command. `T` sends SIGTERM to all its processes. Any
+other byte kills the command, and so does the end of the pipe, which means that Flyball has died.
 
 When the command ends, by itself or not, the supervisor kills all processes that it started. On Linux these are all of
 them: the supervisor is a subreaper, so it adopts every orphan, even after `setsid` and a double fork. Once it has no
@@ -30,34 +32,48 @@ _MAX_KILL_SECONDS = 8.0
 """Limit for killing. Processes of other users, or blocked on a broken disk, do not die."""
 TERMINATE = b"t"
 """Control byte that sends SIGTERM to the command and lets it end by itself."""
+TERMINATE_ALL = b"T"
+"""Control byte that sends SIGTERM to the command and everything it started."""
+SIGNALS = {
+    TERMINATE: signal.SIGTERM,
+    b"i": signal.SIGINT,
+    b"q": signal.SIGQUIT,
+    b"h": signal.SIGHUP,
+    b"1": signal.SIGUSR1,
+    b"2": signal.SIGUSR2,
+}
+"""Control bytes that send a signal to the command."""
 STOP = b"."
 """Control byte that kills the command and everything it started."""
 _STOPPED_EXIT_CODE = 128 + signal.SIGTERM
 
 
-def main(control_fd: int, command: list[str]) -> int:
+def main(control_fd: int, command: "list[str]", shares_group: bool = False) -> int:
     """Run a command and return its exit code.
 
-    For a command that was killed it is 128 plus the number of the signal.
+    For a command that was killed it is 128 plus the number of the signal. With `shares_group`, signals of the terminal
+    reach the command by themselves, so the supervisor only outlives them.
     """
     _adopt_orphans()
     wakeup_read, wakeup_write = os.pipe()
     os.set_blocking(wakeup_write, False)
     signal.set_wakeup_fd(wakeup_write)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, _ignore_signal)
+    stopping = {signal.SIGTERM} if shares_group else {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
     os.set_inheritable(control_fd, False)
-    child = _start(control_fd, command)
+    child = _start(control_fd, command, shares_group)
     if control_fd:
         _close_standard_streams()  # the ends that the command has must be the only ones
-    code = _wait_for_end(child, control_fd, wakeup_read)
-    _kill_all(child)
+    target = child if shares_group else -child
+    code = _wait_for_end(child, target, control_fd, wakeup_read, stopping)
+    _kill_all(target)
     return code
 
 
-def build_command(control_fd: int, command: "Sequence[str]") -> "list[str]":
+def build_command(control_fd: int, command: "Sequence[str]", shares_group: bool = False) -> "list[str]":
     """Return the command line that runs a command under a supervisor."""
-    return [sys.executable, "-I", "-S", __file__, str(control_fd), *command]
+    return [sys.executable, "-I", "-S", __file__, f"{control_fd}{'+' if shares_group else ''}", *command]
 
 
 def kill_session(session: int) -> None:
@@ -74,12 +90,13 @@ def _ignore_signal(number: int, frame: object) -> None:
     """Do nothing: signals are read from the wakeup pipe."""
 
 
-def _start(control_fd: int, command: list[str]) -> int:
+def _start(control_fd: int, command: "list[str]", shares_group: bool) -> int:
     child = os.fork()
     if child:
         return child
     try:
-        os.setpgid(0, 0)
+        if not shares_group:
+            os.setpgid(0, 0)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the command would inherit that
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         if control_fd == 0:
@@ -97,16 +114,20 @@ def _close_standard_streams() -> None:
         os.dup2(nothing, stream)
 
 
-def _wait_for_end(child: int, control_fd: int, wakeup_fd: int) -> int:
+def _wait_for_end(child: int, target: int, control_fd: int, wakeup_fd: int, stopping: "set[signal.Signals]") -> int:
     """Wait until the command ends or must stop; return the exit code."""
     while True:
         ready, _, _ = select.select([control_fd, wakeup_fd], [], [])
         if control_fd in ready:
-            if os.read(control_fd, 1) != TERMINATE:
+            byte = os.read(control_fd, 1)
+            if byte == TERMINATE_ALL:
+                _kill([target, *_find_descendants(os.getpid())], signal.SIGTERM)
+            elif byte in SIGNALS:
+                _kill([target], SIGNALS[byte])
+            else:
                 return _STOPPED_EXIT_CODE
-            _kill([-child], signal.SIGTERM)
             continue
-        if set(os.read(wakeup_fd, 4096)) - {signal.SIGCHLD}:
+        if set(os.read(wakeup_fd, 4096)) & stopping:
             return _STOPPED_EXIT_CODE
         ended, _ = _reap_children()
         if child in ended:
@@ -114,10 +135,10 @@ def _wait_for_end(child: int, control_fd: int, wakeup_fd: int) -> int:
             return code if code >= 0 else 128 - code
 
 
-def _kill_all(group: int) -> None:
+def _kill_all(target: int) -> None:
     deadline = time.monotonic() + _MAX_KILL_SECONDS
     while time.monotonic() < deadline:
-        _kill([-group, *_find_descendants(os.getpid())])
+        _kill([target, *_find_descendants(os.getpid())])
         if not _reap_children()[1]:
             return
         time.sleep(0.005)
@@ -179,4 +200,4 @@ def _adopt_orphans() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(int(sys.argv[1].rstrip("+")), sys.argv[2:], sys.argv[1].endswith("+")))

@@ -356,6 +356,29 @@ class TurnBudget:
                     if restored:
                         self._reserved[name] = restored
 
+    def keep(self, name: str, amount: int) -> int:
+        """Reserve `amount` more of a budget for reports, or fewer if it is negative.
+
+        Returns the change, which is smaller if fewer units are available.
+        """
+        with self.lock:
+            budget = self.budgets[name]
+            if budget.ceiling is None or not amount:
+                return 0
+            kept = self._reserved.get(name, 0)
+            change = budget.reserve(1, amount) if amount > 0 else -min(kept, -amount)
+            if change < 0:
+                budget.settle(-change, 0)
+            self._reserved[name] = kept + change
+            return change
+
+    def reserve_seconds(self, seconds: float) -> None:
+        """Reserve this time for the report instead of the earlier one."""
+        with self.lock:
+            self.reserve_s = seconds
+            self._update_deadlines()
+            self.moves += 1
+
     def close(self) -> None:
         """Release all reserves at the end of the run."""
         self.open_reserve()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from .price import Price, compute_max_request_cost
 from .run_budget import TurnBudget
@@ -16,6 +17,17 @@ _MAX_TOKENS = 1_000_000_000
 Holds = tuple[int, int]
 """Tokens and money reserved for one request. They stay reserved until they are settled."""
 NO_HOLDS: Holds = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPrice:
+    """Name and prices of a model."""
+
+    name: str
+    price: Price | None
+    """Usual price. None means unknown."""
+    reserve_price: Price | None = None
+    """Highest price that a request can reach. None means the usual price."""
 
 
 def add_holds(holds: Iterable[Holds]) -> Holds:
@@ -181,15 +193,17 @@ class Spending:
             holds = self.hold(input_tokens, output or 0) if output != 0 else None
         return None if holds is None else (holds, output)
 
-    def settle(self, holds: Holds, usage: Usage, price: Price | None = None) -> Holds:
+    def settle(self, holds: Holds, usage: Usage, price: Price | None = None, model: ModelPrice | None = None) -> Holds:
         """Settle reservations to the reported usage, and return the tokens and the money.
 
         The usage may exceed the reservations: the request has already happened. `price` is that of the request, if it
-        is not the usual one. Threads that settle requests of one run at the same time hold the lock of its budgets.
+        is not the usual one of its model. `model` None means that of the run. Threads that settle requests of one run
+        at the same time hold the lock of its budgets.
         """
-        input, output, price = usage.input, usage.output, price or self.price
+        input, output = usage.input, usage.output
+        price = price or (self.price if model is None else model.price)
         money = 0 if price is None else price.cost(usage)
-        self._settle_amounts(holds, input + output, money)
+        self._settle_amounts(holds, input + output, money, model)
         self._input += input
         self._output += output
         if usage.cached or usage.reasoning or usage.written:  # most requests have none of them
@@ -200,27 +214,35 @@ class Spending:
             self.largest_input_tokens = input
         return input + output, money
 
-    def settle_estimate(self, holds: Holds, input_tokens: int = 0, output_tokens: int = 0) -> Holds:
+    def settle_estimate(
+        self,
+        holds: Holds,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        model: ModelPrice | None = None,
+        *,
+        is_observed: bool = False,
+    ) -> Holds:
         """Settle a request whose usage was not reported, and return the tokens and the money.
 
-        Counts the reservation or the given tokens, whichever is more: a limit must assume the worst.
+        Counts the reservation or the given tokens, whichever is more: a limit must assume the worst. `is_observed`
+        means that the tokens were counted as they passed, so they count, and the reservation is only their maximum.
         """
+        price = self._reserve_price if model is None else model.reserve_price or model.price
         with self.envelope.lock:
-            money = (
-                0
-                if self._reserve_price is None
-                else compute_max_request_cost(self._reserve_price, input_tokens, output_tokens)
-            )
-            tokens, money = max(input_tokens + output_tokens, holds[0]), max(money, holds[1])
-            self._settle_amounts(holds, tokens, money)
+            money = 0 if price is None else compute_max_request_cost(price, input_tokens, output_tokens)
+            tokens, limit = input_tokens + output_tokens, min if is_observed and holds[0] else max
+            tokens, money = limit(tokens, holds[0]), limit(money, holds[1])
+            self._settle_amounts(holds, tokens, money, model)
             self.estimated_requests += 1
         return tokens, money
 
-    def _settle_amounts(self, holds: Holds, tokens: int, money: int) -> None:
-        if self.price is not None:
-            self.costs[self._model] += money
-        elif self._model not in self.unpriced:
-            self.unpriced += (self._model,)
+    def _settle_amounts(self, holds: Holds, tokens: int, money: int, model: ModelPrice | None = None) -> None:
+        name, price = (self._model, self.price) if model is None else (model.name, model.price)
+        if price is not None:
+            self.costs[name] = self.costs.get(name, 0) + money
+        elif name not in self.unpriced:
+            self.unpriced += (name,)
         if money or holds[1]:
             with self.envelope.lock:
                 self._tokens.settle(holds[0], tokens)
@@ -229,16 +251,24 @@ class Spending:
             self._tokens.settle(holds[0], tokens)
 
 
-def compute_affordable_output(price: Price, input_tokens: int, money: int) -> float:
-    """Return the longest reply in tokens that this money can pay, in billionths of a dollar; `math.inf` if any."""
-    if compute_max_request_cost(price, input_tokens, _MAX_TOKENS) <= money:
+def compute_affordable_output(price: Price, input_tokens: int, money: int, report_tokens: int | None = None) -> float:
+    """Return the longest reply in tokens that this money can pay, in billionths of a dollar; `math.inf` if any.
+
+    With `report_tokens`, it must also pay a report of this length that follows the reply. -1 means no reply at all.
+    """
+
+    def compute_cost(output: int) -> int:
+        cost = compute_max_request_cost(price, input_tokens, output)
+        return cost if report_tokens is None else cost + compute_report_cost(price, input_tokens, output, report_tokens)
+
+    if compute_cost(_MAX_TOKENS) <= money:
         return math.inf
-    return (
-        bisect_right(
-            range(_MAX_TOKENS), money, key=lambda output: compute_max_request_cost(price, input_tokens, output)
-        )
-        - 1
-    )
+    return bisect_right(range(_MAX_TOKENS), money, key=compute_cost) - 1
+
+
+def compute_report_cost(price: Price, input_tokens: int, output_tokens: int, report_tokens: int) -> int:
+    """Return the highest cost of a report that reads a request and its reply once more."""
+    return compute_max_request_cost(price, input_tokens + output_tokens, report_tokens)
 
 
 def _affordable_input(price: Price, output_tokens: int, money: int) -> float:

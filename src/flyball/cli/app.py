@@ -12,6 +12,7 @@ from ..errors import UntrustedSettings
 from ..settings import Settings, restrict_loading
 from .commands import (
     doctor,
+    exec,
     export,
     limits,
     models,
@@ -33,6 +34,7 @@ from .usage_errors import convert_usage_error
 
 app = typer.Typer(name="flyball", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command("run")(run.run)
+app.command("exec", short_help="Run a program that cannot be changed, inside limits.")(exec.exec_program)
 app.command("resume", short_help="Continue a run that was killed, is paused, or met a limit.")(resume.resume)
 app.command("why", short_help="Explain a run: what happened and why it ended.")(why.why)
 app.command("replay", short_help="Replay a run under other rules or limits and show where it differs.")(replay.replay)

@@ -28,6 +28,8 @@ EXIT_CODES = {
     Stop.PAUSED: 7,
     Stop.CANCELLED: 130,
 }
+UNGOVERNED_EXIT_CODE = 8
+"""Exit code of `flyball exec` if no request came through the gateway."""
 NARROW_COLUMNS = 64
 """A terminal below this width gets fewer columns, so that the others keep their words."""
 USER_ERRORS = (FlyballError, OSError)

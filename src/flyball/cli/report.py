@@ -201,6 +201,8 @@ def iter_end_sections(record: RunRecord) -> Iterator[tuple[str, str, str]]:
         format_paragraph(data.text("explanation")),
         choose_colour(record.stop),
     )
+    if conversations := [*_iter_conversations(record)]:
+        yield "conversations", "\n".join(conversations), ""
     forecast = find_recorded_forecast(record) if record.stop in (None, Stop.PAUSED) else None
     if forecast is not None:
         yield "forecast", f"If it goes on as before, {forecast}.", ""
@@ -210,6 +212,21 @@ def iter_end_sections(record: RunRecord) -> Iterator[tuple[str, str, str]]:
         yield "how to continue", "\n".join(map(escape_unprintable, hints)), "cyan"
     if dropped := data.integer("events_dropped"):
         yield "not shown", f"the first {dropped:,} events, which are not in the record", "dim"
+
+
+def _iter_conversations(record: RunRecord) -> Iterator[str]:
+    """Yield the spending of each conversation of a program under a gateway."""
+    for chat in record.data.nested("state").nested_list("conversations"):
+        tokens = chat.integer("input_tokens") + chat.integer("output_tokens")
+        parts = [
+            pluralize(chat.integer("turns"), "turn"),
+            pluralize(chat.integer("requests"), "request"),
+            f"{tokens:,} tokens",
+            f"${chat.number('cost_usd'):.4g}" if chat.number("cost_usd") else "",
+            "reported" if chat.get("reported") is True else "",
+        ]
+        name = escape_unprintable(" · ".join(filter(None, (chat.text("name"), chat.text("model")))))
+        yield f"{name}: {', '.join(filter(None, parts))}"
 
 
 def choose_colour(stop: Stop | None) -> str:

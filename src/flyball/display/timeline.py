@@ -20,7 +20,7 @@ DELEGATE = "delegate"
 _MAX_DETAILS = {DELEGATE: 72}
 """Maximum characters of a result, by tool. The tree of runs tells more about delegated tasks."""
 _NO_REPLY, _NO_OUTCOME = "no reply recorded", "no outcome recorded"
-_PURPOSES = {"grace": "reports", "reflection": "reflects"}
+_PURPOSES = {"grace": "reports", "reflection": "reflects", "side": "answers beside the turns"}
 _FINISHES = {"stop": "", "length": ", cut off at its length limit", "cut": ", cut off by Flyball"}
 
 
@@ -102,14 +102,15 @@ class TimelineReader:
     ) -> None:
         self._calls = dict(calls or {})
         self._outcomes = outcomes or {}
-        self._request = JsonReader({})
+        self._requests: dict[tuple[int, str], JsonReader] = {}
+        """Requests without a reply, by turn and purpose. Turns of a gateway run at the same time."""
         self._started_calls: dict[str, JsonReader] = {}
 
     def read(self, event: JsonReader) -> TimelineRow | None:
         """Return the row that this event completes, or None."""
         match event.text("event"):
             case "model_requested":
-                self._request = event
+                self._requests[event.integer("turn"), event.text("purpose")] = event
             case "model_replied":
                 return self._build_model_row(event)
             case "tool_started":
@@ -128,8 +129,7 @@ class TimelineReader:
 
         The run was killed while they were in progress.
         """
-        if self._request.text("event"):
-            request = self._request
+        for request in self._requests.values():
             model = request.text("model") or "the model"
             yield TimelineRow(
                 RowKind.MODEL, request.integer("turn"), request.number("at"), model, _NO_REPLY, severity=Severity.WARN
@@ -141,8 +141,8 @@ class TimelineReader:
             )
 
     def _build_model_row(self, event: JsonReader) -> TimelineRow:
-        request, error = self._request, event.text("error")
-        self._request = JsonReader({})
+        key, error = (event.integer("turn"), event.text("purpose")), event.text("error")
+        request = self._requests.pop(key, JsonReader({}))
         return TimelineRow(
             RowKind.MODEL,
             event.integer("turn"),

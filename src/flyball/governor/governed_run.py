@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from threading import get_ident
 from typing import Any
@@ -13,7 +14,7 @@ from ..budget.forecast import Forecast, describe_forecast
 from ..budget.limits import ResolvedLimits
 from ..budget.price import Unpriced
 from ..budget.remedy import describe_refusal_remedy
-from ..budget.run_budget import TurnBudget
+from ..budget.run_budget import Refusal, TurnBudget
 from ..budget.spending import Spending
 from ..errors import UsageError
 from ..progress import Point, RunPace
@@ -25,7 +26,7 @@ from .ending import RunEnding
 from .govern_options import GovernOptions
 from .model_card import GovernedModel, find_model
 from .parallel_turns import LIMIT_STOPS, ParallelTurns
-from .reservation import Reservation, SharedSpending
+from .reservation import Need, Reservation, SharedSpending
 from .reserved_turn import ReservedTurn
 from .turn import Turn
 
@@ -33,8 +34,11 @@ from .turn import Turn
 class GovernedRun:
     """Run of a governed loop, from `start()` to `close()`. Iterating over it claims turns."""
 
-    def __init__(self, options: GovernOptions, ending: RunEnding) -> None:
+    def __init__(self, options: GovernOptions, ending: RunEnding, *, reserves_each_report: bool = False) -> None:
+        """Open the run. `reserves_each_report`: turns reserve the reports of their conversations, not the run."""
         self._limits = options.limits.resolve(options.registry, grace=options.grace)
+        if reserves_each_report:
+            self._limits = replace(self._limits, reserve={})
         self._has_grace = options.grace
         self.shared = options.within
         """Budget in which the run's claims also count. None means no such budget."""
@@ -134,6 +138,14 @@ class GovernedRun:
                 if self.result is None:
                     self._pending_events.append(partial(record, kind, *fields))
 
+    def tell_about(
+        self, turn: Turn, kind: Callable[[int, float, int, event.Header, *Fields], event.Event], *fields: *Fields
+    ) -> None:
+        """Record an event of one of several turns in progress."""
+        with self.lock:
+            self._recorder.turn = turn.number
+            self.tell(kind, *fields)
+
     def _record(self, record: Callable[..., None], kind: Callable[..., event.Event], fields: tuple[Any, ...]) -> None:
         recorder = self._recorder
         while self._pending_events:
@@ -200,7 +212,7 @@ class GovernedRun:
         self, conversation: Hashable, input_tokens: int | None = None, max_output_tokens: int | None = None
     ) -> Turn | None:
         """Begin a turn of a conversation; return None if it is refused."""
-        parallel = self._require_parallel()
+        parallel = self.require_parallel()
         need = parallel.prepare(input_tokens, max_output_tokens)
         return None if need is None else parallel.start(conversation, parallel.reserver.reserve(need))
 
@@ -208,7 +220,7 @@ class GovernedRun:
         self, conversation: Hashable, input_tokens: int | None = None, max_output_tokens: int | None = None
     ) -> Turn | None:
         """Begin a turn in the same way as `begin_turn`, without blocking the event loop."""
-        parallel = self._require_parallel()
+        parallel = self.require_parallel()
         need = parallel.prepare(input_tokens, max_output_tokens)
         return None if need is None else parallel.start(conversation, await parallel.reserver.areserve(need))
 
@@ -216,7 +228,7 @@ class GovernedRun:
         self, conversation: Hashable, input_tokens: int | None = None, max_output_tokens: int | None = None
     ) -> Turn | None:
         """Begin the grace turn of a conversation; return None if it has none."""
-        parallel = self._require_parallel()
+        parallel = self.require_parallel()
         need = parallel.prepare_grace(conversation, input_tokens, max_output_tokens)
         return None if need is None else parallel.start_grace(conversation, parallel.reserver.reserve(need))
 
@@ -224,9 +236,31 @@ class GovernedRun:
         self, conversation: Hashable, input_tokens: int | None = None, max_output_tokens: int | None = None
     ) -> Turn | None:
         """Begin the grace turn in the same way as `enter_grace`, without blocking the event loop."""
-        parallel = self._require_parallel()
+        parallel = self.require_parallel()
         need = parallel.prepare_grace(conversation, input_tokens, max_output_tokens)
         return None if need is None else parallel.start_grace(conversation, await parallel.reserver.areserve(need))
+
+    async def areserve_turn(self, conversation: Hashable, need: Need) -> ReservedTurn | None:
+        """Begin a turn with this need; return None if it is refused."""
+        parallel = self.require_parallel()
+        with parallel.borrow_report(conversation, from_turns=False) as loan:
+            checked = parallel.check(replace(need, kept=loan.kept))
+            if checked is None:
+                return None
+            turn = parallel.start(conversation, await parallel.reserver.areserve(checked))
+            loan.is_used = turn is not None
+            return turn
+
+    async def areserve_grace(self, conversation: Hashable, need: Need) -> ReservedTurn | None:
+        """Begin the grace turn of a conversation with this need; return None if it has none."""
+        parallel = self.require_parallel()
+        if not parallel.open_grace(conversation):
+            return None
+        with parallel.borrow_report(conversation, from_turns=True) as loan:
+            need = replace(need, is_grace=True, turns=0, kept=loan.kept)
+            turn = parallel.start_grace(conversation, await parallel.reserver.areserve(need))
+            loan.is_used = turn is not None
+            return turn
 
     def end_turn(self, turn: Turn) -> None:
         """End a turn that is in progress."""
@@ -256,21 +290,32 @@ class GovernedRun:
             return False
         return Stop.HALTED not in ending.stops or ending.halts_with_grace
 
-    def start_reserved_turn(self, conversation: Hashable, reserved: Reservation) -> Turn | None:
+    def start_reserved_turn(self, conversation: Hashable, reserved: Reservation) -> ReservedTurn | None:
         """Start a turn whose units are reserved; return None if a rule stops the run first."""
         if self._try_start_turn():
-            return ReservedTurn(self, self._number, conversation, self._require_parallel().reserver, reserved)
+            return ReservedTurn(self, self._number, conversation, self.require_parallel().reserver, reserved)
         reserved.release()
         if self.shared is not None:
             self.shared.budgets["turns"].refund(reason="round_never_started")
         return None
 
-    def start_reserved_grace(self, conversation: Hashable, reserved: Reservation) -> Turn:
-        """Start a grace turn whose units are reserved."""
-        self.tell(event.GraceStarted, self.ending.stop.value)
-        return ReservedTurn(self, self._number, conversation, self._require_parallel().reserver, reserved)
+    def start_side_request(self, conversation: Hashable, reserved: Reservation) -> ReservedTurn:
+        """Start a request beside the turns, whose units are reserved."""
+        return ReservedTurn(self, self._number, conversation, self.require_parallel().reserver, reserved)
 
-    def _require_parallel(self) -> ParallelTurns:
+    def start_reserved_grace(self, conversation: Hashable, reserved: Reservation) -> ReservedTurn:
+        """Start a grace turn whose units are reserved."""
+        if reserved.need.report_tokens is not None:  # one of several reports, so that each has its own number
+            self._number = self._recorder.turn = self._number + 1
+        self.tell(event.GraceStarted, self.ending.stop.value)
+        return ReservedTurn(self, self._number, conversation, self.require_parallel().reserver, reserved)
+
+    def record_refusal(self, refusal: Refusal) -> None:
+        """End the run because of a refusal. Conversations may still report."""
+        self.require_parallel().record_refusal(refusal)
+
+    def require_parallel(self) -> ParallelTurns:
+        """Return the turns of several conversations. Raises UsageError in a run whose loop has begun."""
         with self.lock:
             if self._parallel is None:
                 if self._number:
@@ -371,15 +416,18 @@ class GovernedRun:
         if turn is self._turn:
             self._turn = None
         if self._parallel is not None:
-            self._parallel.open.discard(turn)
             self._recorder.turn = turn.number
         turn.close()
+        if self._parallel is not None:
+            self._parallel.finish(turn)
         if self.envelope.has_count_changes:
             for key, change in self.envelope.take_count_changes():
                 self.tell(event.CountSet, key, change.difference, change.used)
         self._requests += turn.requests
-        self._turns += turn.took_place and not turn.grace
+        self._turns += turn.took_place and turn.counts and not turn.grace
         self.tell_refusals()
+        if not turn.counts:
+            return
         if turn.grace:
             self.tell(event.GraceEnded, bool(self.ending.text), ())
             return

@@ -7,20 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..budget.price import Price, TokenPrice
+from ..budget.spending import ModelPrice
 
 if TYPE_CHECKING:
     from .govern_options import GovernOptions
 
 
 @dataclass(frozen=True, slots=True)
-class GovernedModel:
+class GovernedModel(ModelPrice):
     """Name, prices and longest reply of a model."""
 
-    name: str
-    price: Price | None
-    """Usual price. None means unknown."""
-    reserve_price: Price | None = None
-    """Highest price that a request can reach."""
     max_output_tokens: int | None = None
     tier_prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
     """Prices of service tiers by name."""
@@ -28,7 +24,12 @@ class GovernedModel:
 
 def find_model(options: GovernOptions) -> GovernedModel:
     """Return the model of these options. A name such as `openai:gpt-4o` is looked up, also for another base URL."""
-    provider, _, name = options.model.partition(":")
+    return find_named_model(options.model, options)
+
+
+def find_named_model(model: str, options: GovernOptions) -> GovernedModel:
+    """Return the model of this name for a run with these options."""
+    provider, _, name = model.partition(":")
     caps, price, tiers = [options.max_output_tokens], options.price, dict[str, TokenPrice]()
     if name and not name.startswith("//"):
         from ..models.by_name import provider_of

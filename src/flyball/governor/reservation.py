@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..budget.price import compute_max_request_cost
 from ..budget.run_budget import Refusal, TurnBudget
-from ..budget.spending import NO_HOLDS, Holds, Spending, compute_affordable_output
+from ..budget.spending import NO_HOLDS, Holds, ModelPrice, Spending, compute_affordable_output, compute_report_cost
 from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ..budget.budget import Hold
+    from ..budget.price import Price
     from .model_card import GovernedModel
 
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.001, 0.02
@@ -39,6 +40,19 @@ class Need:
     is_grace: bool = False
     shares: int = 1
     """Number of reports that the reserve must suffice for, including this one."""
+    model: GovernedModel | None = None
+    """Model of the request. None means that of the run."""
+    min_output_tokens: int = 1
+    """Shortest reply that is worth a request."""
+    enough_output_tokens: int | None = None
+    """Length of a reply that is enough, so that the request does not wait for more. None means as long as possible."""
+    report_tokens: int | None = None
+    """Output tokens of the report to reserve for the conversation after this turn. None means that the reserve of the
+    run is for all conversations."""
+    kept: Holds = NO_HOLDS
+    """Tokens and money that are reserved for a report of this conversation already."""
+    is_pending: bool = False
+    """Whether the turn counts only when `ReservedTurn.confirm` is called, because its request may not be delivered."""
 
 
 @dataclass(slots=True)
@@ -47,11 +61,13 @@ class Reservation:
 
     spending: Spending
     max_output_tokens: int | None
-    is_grace: bool
+    need: Need
     holds: Holds = NO_HOLDS
     """Tokens and money, the same in the run's own budgets and in a shared one."""
     turns: list[Hold] = field(default_factory=list["Hold"])
-    """Held turns, until the turn starts."""
+    """Held turns, until the turn starts or is confirmed."""
+    kept: Holds = NO_HOLDS
+    """Tokens and money that are now reserved for a report of the conversation."""
 
     def start_turn(self) -> None:
         """Count the turn as used."""
@@ -80,8 +96,8 @@ class SharedSpending(Spending):
         super().release(holds)
         self._settle_shared(holds, NO_HOLDS)
 
-    def _settle_amounts(self, holds: Holds, tokens: int, money: int) -> None:
-        super()._settle_amounts(holds, tokens, money)
+    def _settle_amounts(self, holds: Holds, tokens: int, money: int, model: ModelPrice | None = None) -> None:
+        super()._settle_amounts(holds, tokens, money, model)
         self._settle_shared(holds, (tokens, money))
 
     def _settle_shared(self, holds: Holds, used: Holds) -> None:
@@ -103,6 +119,8 @@ class Reserver:
         self._now = now
         self._is_over = is_over
         """Function that tells whether the run has ended, so that waiting is useless."""
+        self.drop_report: Callable[[], bool] = lambda: False
+        """Function that releases the reserve of a conversation that may be over. It returns False if there is none."""
 
     def reserve(self, need: Need) -> Reservation | Refusal | None:
         """Reserve a request, and wait while others hold what it needs. None means that the run ended meanwhile."""
@@ -130,7 +148,7 @@ class Reserver:
             late = self._find_late(need)
             if late is not None:
                 return late
-            if not need.is_grace:
+            if not need.is_grace or need.report_tokens is not None:
                 return self._reserve(need)
             envelope.open_reserve()
             try:
@@ -140,10 +158,15 @@ class Reserver:
 
     def _reserve(self, need: Need) -> Reservation | Refusal | None:
         alone, name, envelope = self._find_room(need, count_held=False)
-        if alone < 1:
+        while (
+            alone < need.min_output_tokens and name != "turns" and need.report_tokens is not None and self.drop_report()
+        ):
+            alone, name, envelope = self._find_room(need, count_held=False)
+        if alone < need.min_output_tokens:
             return self._refuse(envelope, name, need)
         output, _, _ = self._find_room(need, count_held=True)
-        if output < (1 if need.is_grace else alone):
+        enough = alone if need.enough_output_tokens is None else min(alone, need.enough_output_tokens)
+        if output < (need.min_output_tokens if need.is_grace else enough):
             return None
         if need.shares > 1:
             room, _, _ = self._find_room(replace(need, max_output_tokens=None), count_held=True)
@@ -151,38 +174,64 @@ class Reserver:
                 output = min(output, max(1, (need.input_tokens + room) // need.shares - need.input_tokens))
         return self._hold(need, output)
 
+    def keep_report(self, need: Need, input_tokens: int, output_tokens: int) -> Holds:
+        """Reserve a report after a request with these tokens, or what is available of it; return the amounts."""
+        price, report = self._find_reserve_price(need), need.report_tokens or 0
+        cost = 0 if price is None else compute_report_cost(price, input_tokens, output_tokens, report)
+        return self.keep((input_tokens + output_tokens + report, cost))
+
+    def keep(self, amounts: Holds) -> Holds:
+        """Reserve these tokens and this money for a report, or what is available of them; return the amounts."""
+        return self._envelope.keep("tokens", amounts[0]), self._envelope.keep("usd", amounts[1])
+
+    def release_report(self, kept: Holds) -> None:
+        """Release what is reserved for a report."""
+        self.keep((-kept[0], -kept[1]))
+
     def _find_room(self, need: Need, *, count_held: bool) -> tuple[float, str, TurnBudget]:
         """Return the longest possible reply, with the budget that bounds it."""
-        price = self._spending.reserve_price
+        price = self._find_reserve_price(need)
         longest = math.inf if need.max_output_tokens is None else need.max_output_tokens
         found: tuple[float, str, TurnBudget] = (longest, "tokens", self._envelope)
         for envelope in self._envelopes:
             rooms: dict[str, float] = {}
             if need.turns and _count_free(envelope, "turns", count_held) < need.turns:
                 rooms["turns"] = 0
-            rooms["tokens"] = _count_free(envelope, "tokens", count_held) - need.input_tokens
-            if price is not None and (money := _count_free(envelope, "usd", count_held)) != math.inf:
-                rooms["usd"] = compute_affordable_output(price, need.input_tokens, int(money))
+            report = None if need.is_grace else need.report_tokens
+            tokens = _count_free(envelope, "tokens", count_held) + need.kept[0]
+            if report is None:
+                rooms["tokens"] = tokens - need.input_tokens
+            else:  # the report reads the request and its reply once more
+                rooms["tokens"] = (tokens - 2 * need.input_tokens - report) // 2
+            if price is not None and (money := _count_free(envelope, "usd", count_held) + need.kept[1]) != math.inf:
+                rooms["usd"] = compute_affordable_output(price, need.input_tokens, int(money), report)
             for name, room in rooms.items():
                 if room < found[0]:
                     found = (room, name, envelope)
         return found
 
     def _hold(self, need: Need, output: float) -> Reservation:
+        self.release_report(need.kept)
         if output == math.inf:
-            reservation = Reservation(self._spending, None, need.is_grace)
+            reservation = Reservation(self._spending, None, need)
         else:
-            tokens, price = int(output), self._spending.reserve_price
+            tokens, price = int(output), self._find_reserve_price(need)
             cost = 0 if price is None else compute_max_request_cost(price, need.input_tokens, tokens)
             holds = need.input_tokens + tokens, cost
             for envelope in self._envelopes:
                 for name, amount in zip(("tokens", "usd"), holds, strict=True):
                     if amount:
                         envelope.budgets[name].reserve(amount, amount)
-            reservation = Reservation(self._spending, tokens, need.is_grace, holds)
+            reservation = Reservation(self._spending, tokens, need, holds)
+            if need.report_tokens is not None and not need.is_grace:
+                reservation.kept = self.keep_report(need, need.input_tokens, tokens)
         if need.turns:
             reservation.turns = [envelope.budgets["turns"].hold(need.turns) for envelope in self._envelopes]
         return reservation
+
+    def _find_reserve_price(self, need: Need) -> Price | None:
+        model = need.model
+        return self._spending.reserve_price if model is None else model.reserve_price or model.price
 
     def _find_late(self, need: Need) -> Refusal | None:
         envelope, shared = self._envelope, self._shared

@@ -7,6 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .._internal import validation
+from ..budget.spending import add_holds
+from ..budget.usage import Usage
+from ..event import Refunded
 from .reservation import Need, Reservation, Reserver, is_in_event_loop
 from .turn import Turn
 
@@ -17,16 +20,61 @@ if TYPE_CHECKING:
 class ReservedTurn(Turn):
     """Turn whose request is reserved when it begins. Later requests wait for units that others hold."""
 
-    __slots__ = ("_reserver", "_shared", "conversation")
+    __slots__ = (
+        "_need",
+        "_reserver",
+        "_shared",
+        "_turn_holds",
+        "card",
+        "conversation",
+        "counts",
+        "kept",
+        "may_be_over",
+    )
 
     def __init__(
         self, run: GovernedRun, number: int, conversation: Hashable, reserver: Reserver, reserved: Reservation
     ) -> None:
-        super().__init__(run, number, grace=reserved.is_grace)
+        super().__init__(run, number, grace=reserved.need.is_grace)
         self.conversation = conversation
         self._reserver = reserver
         self._shared = run.shared
+        self._need = reserved.need
+        self.card = reserved.need.model
+        self.counts = reserved.need.turns > 0 or reserved.need.is_grace
+        self._turn_holds = reserved.turns if reserved.need.is_pending else []
+        self.kept = reserved.kept
+        """Tokens and money that are reserved for a report of the conversation."""
+        self.may_be_over = False
+        """True if the conversation may be over after this turn, so that its reserve may serve others."""
         self._take(reserved)
+
+    def confirm(self) -> None:
+        """Count a pending turn, because its request began to be answered."""
+        holds, self._turn_holds = self._turn_holds, []
+        for hold in holds:
+            hold.settle(hold.amount)
+
+    def close(self) -> None:
+        """End the turn. A pending one that was not withdrawn counts."""
+        self.confirm()
+        super().close()
+
+    def withdraw(self, reason: str) -> None:
+        """Give a pending turn back, because its request was not answered and not billed."""
+        with self.envelope.lock:
+            holds, self._turn_holds = self._turn_holds, []
+            if self._closed or not (holds or self.grace or not self._need.turns):
+                return
+            for hold in holds:
+                hold.release()
+            self.took_place = False
+            self._release_holds()
+            self._refund_reason = "round_never_started"
+            self._reserver.release_report(self.kept)
+            self.kept = self._reserver.keep(self._need.kept)
+        if holds:
+            self._run.tell(Refunded, "turns", 1, "round_never_started")
 
     def expect(self, input_tokens: int) -> bool:
         """Reserve the next request with this input instead of the estimated one.
@@ -72,6 +120,26 @@ class ReservedTurn(Turn):
             else:
                 self._is_output_held, self._output = True, 0
         self._run.tell_refusals()
+
+    def settle_observed(self, input_tokens: int, output_tokens: int) -> None:
+        """Settle a request whose usage was not reported at the tokens that were seen, at most at its reservation."""
+        with self.envelope.lock:
+            if not self._closed:
+                self._spending.settle_estimate(
+                    add_holds(self._holds), input_tokens, output_tokens, self.card, is_observed=True
+                )
+                self._renew_report(input_tokens, output_tokens)
+                self._end_request()
+
+    def _settle_usage(self, used: Usage, service_tier: str | None) -> None:
+        super()._settle_usage(used, service_tier)
+        self._renew_report(used.input, used.output)
+
+    def _renew_report(self, input_tokens: int, output_tokens: int) -> None:
+        """Reserve the report of the conversation again, after a request with these tokens."""
+        if self._need.report_tokens is not None and not self.grace and self.counts:
+            self._reserver.release_report(self.kept)
+            self.kept = self._reserver.keep_report(self._need, input_tokens, output_tokens)
 
     def _take(self, reserved: Reservation) -> None:
         self._holds = [reserved.holds]

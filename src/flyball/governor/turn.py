@@ -17,6 +17,7 @@ from .govern_options import Unsettled
 
 if TYPE_CHECKING:
     from .governed_run import GovernedRun  # cycle: its type only; a GovernedRun opens the turns
+    from .model_card import GovernedModel
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,6 +37,10 @@ class Turn:
 
     conversation: Hashable = None
     """Conversation that `begin_turn` got. None in a loop over the run."""
+    counts: bool = True
+    """Whether this is a turn. False for a request beside the turns, such as one for a title."""
+    card: GovernedModel | None = None
+    """Model of the turn's requests. None means that of the run."""
 
     def __init__(self, run: GovernedRun, number: int, *, grace: bool) -> None:
         self.number = number
@@ -124,8 +129,7 @@ class Turn:
             if self._closed:
                 raise self._ended_error("settle()")
             if used.input or used.output:
-                price = None if service_tier is None else self._run.tier_prices.get(service_tier)
-                self._spending.settle(add_holds(self._holds), used, price)
+                self._settle_usage(used, service_tier)
             else:
                 self._settle_unreported()
             self._holds.clear()  # `_end_request` without a call
@@ -260,7 +264,7 @@ class Turn:
         input_tokens = 0 if self._is_input_held else spending.likely_input_tokens
         if spending.is_limited and not self._is_output_held:
             self._hold_output()
-        spending.settle_estimate(add_holds(self._holds), input_tokens)
+        spending.settle_estimate(add_holds(self._holds), input_tokens, model=self.card)
         if may_refuse and run.unsettled == Unsettled.REFUSE:
             run.ending.fail(
                 UsageError(
@@ -268,6 +272,11 @@ class Turn:
                     "reply to turn.settle(), or ask the server for it (stream_options={'include_usage': True})"
                 )
             )
+
+    def _settle_usage(self, used: Usage, service_tier: str | None) -> None:
+        tiers = self._run.tier_prices if self.card is None else self.card.tier_prices
+        price = None if service_tier is None else tiers.get(service_tier)
+        self._spending.settle(add_holds(self._holds), used, price, self.card)
 
     def _release_holds(self) -> None:
         self._spending.release(add_holds(self._holds))

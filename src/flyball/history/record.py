@@ -71,8 +71,8 @@ class RunRecord:
 
     @property
     def is_stored(self) -> bool:
-        """True if a store has the run, so that it can be resumed."""
-        return self.data.get("stored") is True and not self.tree_path
+        """True if a store has the run, so that it can be resumed. A program under a gateway cannot be."""
+        return self.data.get("stored") is True and not self.tree_path and not self.command
 
     @property
     def label(self) -> str:
@@ -112,7 +112,12 @@ class RunRecord:
                 break
             if message.text("role") == "user":
                 task = message.text("content")
-        return task or self.data.text("task")
+        return task or self.data.text("task") or self.command
+
+    @property
+    def command(self) -> str:
+        """Command line of a program under a gateway. Empty for other runs."""
+        return self.data.nested("metadata").text("command")
 
     @property
     def messages(self) -> list[JsonReader]:

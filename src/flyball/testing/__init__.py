@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from .recording import RecordedModel, playback, record
     from .reports import assert_report_honest, find_unsupported_claims
     from .script import ScriptDriver, replay
-    from .server import ModelServer, sent, status
+    from .server import LoopingProvider, ModelServer, sent, status
     from .store_checks import store_contract
 
 __all__ = [
     "Bounds",
     "Line",
+    "LoopingProvider",
     "ManualClock",
     "ModelServer",
     "Notebook",
@@ -55,7 +56,7 @@ _NAMES_BY_MODULE = {
     ".fixtures": ("Notebook", "until", "RuleFolder"),
     ".reports": ("assert_report_honest", "find_unsupported_claims"),
     ".recording": ("RecordedModel", "playback", "record"),
-    ".server": ("ModelServer", "sent", "status"),
+    ".server": ("LoopingProvider", "ModelServer", "sent", "status"),
 }
 
 

@@ -106,7 +106,7 @@ class AnthropicWire(Wire):
         if draft.thinking:
             blocks.append({"type": "thinking", "thinking": draft.thinking, "signature": "c2lnbmVk"})
         if draft.text:
-            blocks.append({"type": "text", "text": draft.text, "citations": None})
+            blocks.append({"type": "text", "text": draft.text})
         blocks += [
             {"type": "tool_use", "id": call.id, "name": call.name, "input": parse_arguments(call)}
             for call in draft.calls
@@ -326,7 +326,7 @@ def _iter_blocks(draft: ReplyDraft) -> Iterator[tuple[Json, list[tuple[float, Js
         yield {"type": "thinking", "thinking": "", "signature": ""}, [(0.0, delta) for delta in [*thoughts, signed]]
     deltas = [(at, {"type": "text_delta", "text": piece}) for at, piece in draft.iter_pieces()]
     if deltas:
-        yield {"type": "text", "text": "", "citations": None}, deltas
+        yield {"type": "text", "text": ""}, deltas
     for call in draft.calls:
         pieces = ["", *split_chunks("" if call.arguments == {} else encode_arguments(call))]
         deltas = [(draft.end, {"type": "input_json_delta", "partial_json": piece}) for piece in pieces]

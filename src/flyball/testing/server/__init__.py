@@ -4,6 +4,7 @@ It speaks OpenAI's, Anthropic's and Gemini's API.
 """
 
 from .faults import Sent, StatusReply, sent, status
+from .looping import LoopingProvider
 from .server import ModelServer, ReceivedRequest
 
-__all__ = ["ModelServer", "ReceivedRequest", "Sent", "StatusReply", "sent", "status"]
+__all__ = ["LoopingProvider", "ModelServer", "ReceivedRequest", "Sent", "StatusReply", "sent", "status"]

@@ -1,0 +1,273 @@
+"""Execution of a program for `flyball exec`: its limits, its record and its exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from .._internal.text import redact
+from ..budget.limits import Limits
+from ..budget.price import Unpriced
+from ..budget.registry import IterationBudgetRegistry, Resolution
+from ..errors import ConfigError, Ungoverned, UsageError, format_with_code
+from ..history.record import save_last_record
+from ..progress import Point, Progress
+from ..recorder import buffered
+from ..result import Stop
+from ..unit import Unit
+from .live import RunView, SilentView
+from .output import EXIT_CODES, UNGOVERNED_EXIT_CODE, USER_ERRORS, exit_with_error, print_line
+from .run_command import OutputMode, open_run_store
+
+if TYPE_CHECKING:
+    from ..event import Event
+    from ..gateway.execution import Execution
+    from ..gateway.gateway import Gateway
+    from ..gateway.gateway_options import GatewayOptions
+    from ..store import Store
+
+_AGENT = "exec"
+_MAX_TASK_CHARS = 200
+_SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+_MIN_SECRET = 8
+_SHOWN_LIMITS = ("turns", "tool_calls", "tokens", "usd", "seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecOptions:
+    """Options of the command line."""
+
+    limits: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    rules: Sequence[Path] = ()
+    upstreams: Sequence[str] = ()
+    variables: Sequence[str] = ()
+    pass_keys: bool = False
+    allow_ungoverned: bool = False
+    unpriced: str = "refuse"
+    final_tools: Sequence[str] = ()
+    observe: bool = False
+    live: bool = False
+    strict: bool = False
+    quiet: bool = False
+    store: str | None = None
+
+
+def execute_program(command: Sequence[str], options: ExecOptions) -> None:
+    """Run a program to its end, and exit with its code or that of the reason why it was ended."""
+    from ..gateway.execution import execute
+
+    with open_run_store(options.store) as store:
+        try:
+            registry = IterationBudgetRegistry()
+            gateway_options = build_options(command, options, registry)
+            live = LiveSink(OutputMode().build_view() if options.live else SilentView())
+            gateway_options.sinks = (live,) if options.live else ()
+            record = ProgramRecord(store, gateway_options.run_id, command)
+            limits = describe_limits(gateway_options.limits, registry)
+            limits = f"observes only; the limits would be {limits}" if options.observe else limits
+
+            def start(gateway: Gateway) -> None:
+                record.start()
+                if not options.quiet:
+                    print_line(f"flyball: {limits}", err=True)
+                live.progress = Progress(gateway_options.run_id, gateway.desk.run.envelope, (), {}, {}, agent=_AGENT)
+
+            with live:
+                execution = execute(command, gateway_options, start)
+        except Ungoverned as error:
+            print_line(f"flyball: {error}", err=True)
+            raise typer.Exit(UNGOVERNED_EXIT_CODE) from None
+        except USER_ERRORS as error:
+            raise exit_with_error(error) from None
+        record.finish(execution)
+    _print_end(execution, options)
+    raise typer.Exit(find_exit_code(execution, options))
+
+
+def build_options(command: Sequence[str], options: ExecOptions, registry: IterationBudgetRegistry) -> GatewayOptions:
+    """Return the options of the gateway."""
+    from ..gateway.gateway_options import GatewayOptions
+
+    upstreams = dict(_split_pair("--upstream", text, "NAME=URL") for text in options.upstreams)
+    return GatewayOptions(
+        limits=Limits(context_tokens=None, **options.limits),
+        upstreams=upstreams,
+        variables=_read_variables(options.variables, upstreams),
+        pass_keys=options.pass_keys,
+        unpriced=_read_unpriced(options.unpriced),
+        final_tools=tuple(options.final_tools),
+        allow_ungoverned=options.allow_ungoverned,
+        observe=options.observe,
+        rules=_load_rules(options.rules),
+        registry=registry,
+        metadata={"command": describe_command(command)},
+    )
+
+
+def _load_rules(paths: Sequence[Path]) -> Any:
+    if not paths:
+        return None
+    from ..rules import RuleSet
+
+    return RuleSet.load(*paths).with_core()
+
+
+def _read_unpriced(text: str) -> Unpriced:
+    if text not in list(Unpriced):
+        raise ConfigError("exec, --unpriced", text, "refuse or tokens_only")
+    return Unpriced(text)
+
+
+def _split_pair(option: str, text: str, form: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name or not value:
+        raise ConfigError(f"exec, {option}", text, form)
+    return name, value
+
+
+def _read_variables(texts: Sequence[str], upstreams: Mapping[str, str]) -> dict[str, str]:
+    """Return the names of upstreams by variable. A variable without a name belongs to the only upstream."""
+    variables: dict[str, str] = {}
+    for text in texts:
+        if "=" in text:
+            name, variable = _split_pair("--set", text, "NAME=VARIABLE")
+        elif len(upstreams) == 1:
+            name, variable = next(iter(upstreams)), text
+        else:
+            raise UsageError(f"--set {text} does not say which provider it is for: use --set NAME={text}")
+        variables[variable] = name
+    return variables
+
+
+def describe_limits(limits: Limits, registry: IterationBudgetRegistry) -> str:
+    """Return the limits that hold, with defaults and clamps."""
+    explained = limits.explain(registry)
+    held, free = list[str](), list[str]()
+    for name in _SHOWN_LIMITS:
+        limit, label = explained[name], name.replace("_", " ")
+        if limit.ceiling is None:
+            free.append("dollars" if name == "usd" else label)
+        else:
+            held.append(_describe_limit(label, limit))
+    return f"at most {', '.join(held)}" + (f"; no limit of {', '.join(free)}" if free else "")
+
+
+def _describe_limit(label: str, limit: Resolution) -> str:
+    value = limit.ceiling or 0
+    amount = Unit.USD.show(value) if label == "usd" else f"{value:,} {label}"
+    if limit.is_clamped:
+        return f"{amount} ({limit.requested} was asked for)"
+    return amount if limit.is_requested else f"{amount} (default)"
+
+
+class LiveSink:
+    """Sink that shows the events of a program's run while it is in progress, on a thread of its own."""
+
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        self._buffer = buffered(self._show)
+        self.progress: Progress | None = None
+        """Budgets of the run. None before it has started."""
+
+    def __call__(self, event: Event) -> None:
+        self._buffer(event)
+
+    def _show(self, event: Event) -> None:
+        if self.progress is not None:
+            self._view.watch(Point.TURN_STARTED, self.progress)
+        self._view.show(event)
+
+    def __enter__(self) -> LiveSink:
+        self._view.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._buffer.close()
+        self._view.__exit__(*error)
+
+
+def describe_command(command: Sequence[str]) -> str:
+    """Return the command line for lists, without the values of the environment that may be keys."""
+    secrets = tuple(
+        value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= _MIN_SECRET
+    )
+    return redact(shlex.join(command), secrets)[:_MAX_TASK_CHARS]
+
+
+class ProgramRecord:
+    """Record of a program's run, in the store and for `flyball why`."""
+
+    def __init__(self, store: Store | None, run_id: str, command: Sequence[str]) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._command = describe_command(command)
+
+    def start(self) -> None:
+        """Record that the run started."""
+        from ..store import Start
+
+        metadata = {"command": self._command}
+        start = Start(at=time.time(), agent=_AGENT, task=self._command, metadata=metadata)
+        self._keep(lambda store: store.runs.start(self._run_id, start))
+
+    def finish(self, execution: Execution) -> None:
+        """Record how the run ended."""
+        result = execution.result
+        is_kept = self._keep(lambda store: self._write_end(store, execution))
+        try:
+            save_last_record(result, is_kept)
+        except OSError as error:
+            print_line(f"flyball: this run is not saved for flyball why: {error}", err=True)
+
+    def _write_end(self, store: Store, execution: Execution) -> None:
+        from ..runtime.stored_record import to_stored_record
+        from ..store import RunFinish, Step
+
+        result = execution.result
+        finish = RunFinish(at=time.time(), stop=result.stop.value, record=to_stored_record(result, 0))
+        events = [event.to_dict() for event in result.events]
+        store.keep(Step(run_id=self._run_id, events=events, finish=finish))
+
+    def _keep(self, write: Callable[[Store], None]) -> bool:
+        if self._store is None:
+            return False
+        try:
+            write(self._store)
+        except USER_ERRORS as error:
+            print_line(f"flyball: this run is not stored: {format_with_code(error)}", err=True)
+            return False
+        return True
+
+
+def find_exit_code(execution: Execution, options: ExecOptions) -> int:
+    """Return the exit code of `flyball exec`."""
+    if not execution.is_governed and not options.allow_ungoverned:
+        return UNGOVERNED_EXIT_CODE
+    if options.strict or execution.exit_code is None:
+        return EXIT_CODES[execution.result.stop]
+    return execution.exit_code
+
+
+def _print_end(execution: Execution, options: ExecOptions) -> None:
+    result = execution.result
+    if not execution.is_governed:
+        print_line(
+            "flyball: NOT GOVERNED: no request to a model came through the gateway, so no limit held "
+            "(see --upstream and --set; --allow-ungoverned accepts it)",
+            err=True,
+        )
+        return
+    for hint in execution.hints:
+        print_line(f"flyball: {hint}", err=True)
+    if options.observe and not execution.hints:
+        print_line("flyball: nothing would have been refused", err=True)
+    if not options.quiet or result.stop not in (Stop.COMPLETED, Stop.FAILED):
+        print_line(f"flyball: {result.stop.value}: {result.explain()}", err=True)

@@ -1,0 +1,86 @@
+"""Run of a program under a gateway, from its start to its exit code."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..errors import Ungoverned
+from ..result import Result
+from .conversations import Chat
+from .environment import check_ways_around
+from .gateway import Gateway
+from .gateway_options import GatewayOptions
+from .known_programs import adapt_command
+from .program import Program, find_program
+
+_POLL_S = 0.05
+_KILL_AFTER_S = 2.0
+"""Seconds between SIGTERM and SIGKILL."""
+_SIGNAL_CODES = frozenset({128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """Program that ran under a gateway."""
+
+    result: Result
+    exit_code: int | None
+    """Exit code of the program. None if the gateway ended it."""
+    requests: int
+    """Requests to models that came through the gateway."""
+    conversations: Sequence[Chat] = ()
+    hints: Sequence[str] = field(default_factory=list[str])
+
+    @property
+    def is_governed(self) -> bool:
+        """Whether any request came through."""
+        return self.requests > 0
+
+
+def execute(command: Sequence[str], options: GatewayOptions, on_start: Callable[[Gateway], None]) -> Execution:
+    """Run a command under a gateway until both have ended."""
+    path = find_program(command, options.environment.get("PATH"))
+    if not options.allow_ungoverned:
+        check_ways_around(options.environment)
+    gateway = Gateway(options)
+    with gateway:
+        adapted, governed = [path, *command[1:]], gateway.environment
+        try:
+            adapted, governed = adapt_command(adapted, governed)
+        except Ungoverned:
+            if not options.allow_ungoverned:
+                raise
+        on_start(gateway)
+        with Program(adapted, governed) as program, program.forward_signals():
+            code = _supervise(program, gateway)
+        gateway.exit_code = code
+        gateway.ended_by = "gateway" if code is None else "signal" if code in _SIGNAL_CODES else None
+    desk = gateway.desk
+    return Execution(
+        result=gateway.result,
+        exit_code=code,
+        requests=desk.requests,
+        conversations=gateway.chats,
+        hints=desk.hints if desk.observer is None else desk.observer.notes,
+    )
+
+
+def _supervise(program: Program, gateway: Gateway) -> int | None:
+    """Wait for the end of the program; end it at the deadline, or when it goes on after its report."""
+    desk = gateway.desk
+    while True:
+        code = program.wait(min(_POLL_S, desk.program_s if math.isfinite(desk.program_s) else _POLL_S))
+        if code is not None:
+            return code
+        if desk.program_s <= 0:
+            desk.end_by_time()
+            break
+        if desk.wants_end:
+            break
+    program.terminate()
+    if program.wait(_KILL_AFTER_S) is None:
+        program.kill()
+    return None

@@ -1,0 +1,172 @@
+"""ASGI app of the gateway: lets requests in and answers them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+import httpx2
+
+from ..wire.bodies import ErrorReply
+from ..wire.formats import CHAT
+from ..wire.wire import Wire
+from .body import ClientLeft, Refused, decode_body, encode_json, parse_body, read_body
+from .desk import Desk, Ticket
+from .door import Access, Door, Route
+from .exchange import (
+    Exchange,
+    UpstreamBroke,
+    copy_headers,
+    iter_bytes,
+    select_headers,
+    send_made_reply,
+    send_whole,
+)
+from .gateway_options import GatewayOptions
+from .inbound import Inbound, check_features
+from .last_request import build_made_reply
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class GatewayApp:
+    """App that stands between a program and its providers."""
+
+    def __init__(self, options: GatewayOptions, desk: Desk, door: Door, client: httpx2.AsyncClient) -> None:
+        self._options = options
+        self._desk = desk
+        self._door = door
+        self._client = client
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        wire: Wire = CHAT
+        try:
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+            route, keys = self._door.check(scope["method"], scope["raw_path"], headers)
+            wire = route.wire
+            raw = await read_body(receive)
+            query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
+            if route.access is Access.FREE:
+                await self._pass_free(scope["method"], route, query, select_headers(headers, keys), headers, raw, send)
+            else:
+                body = decode_body(raw, headers.get("content-encoding", ""))
+                await self._govern(self._read(route, headers, keys, query, body), receive, send)
+        except Refused as refusal:
+            await self._send_refusal(refusal, wire, send)
+        except (ClientLeft, UpstreamBroke, asyncio.CancelledError):
+            raise ConnectionAbortedError from None  # the server closes the connection without a proper end
+
+    def _read(
+        self, route: Route, headers: Mapping[str, str], keys: Mapping[str, str], query: str, raw: bytes
+    ) -> Inbound:
+        body = parse_body(raw)
+        if self._desk.observer is None:
+            check_features(body)
+        request = route.wire.parse_request(body, route.path)
+        if not request.model:
+            raise Refused(400, "model_missing", "the request names no model, so the gateway does not forward it")
+        return Inbound(route, headers, raw, body, request, query, keys)
+
+    async def _govern(self, inbound: Inbound, receive: Receive, send: Send) -> None:
+        left = asyncio.ensure_future(_wait_for_disconnect(receive))
+        try:
+            ticket = await self._desk.admit(inbound)
+            while ticket is not None:
+                ticket = await self._answer(ticket, left, send)
+        finally:
+            left.cancel()
+
+    async def _answer(self, ticket: Ticket, left: asyncio.Future[None], send: Send) -> Ticket | None:
+        """Answer a request. Returns the last request that it becomes when the time for work is over, or None."""
+        desk, inbound = self._desk, ticket.inbound
+        if ticket.turn is None:
+            try:
+                await send_made_reply(
+                    send, inbound, build_made_reply(inbound, ticket.made_text, self._options.final_tools)
+                )
+            finally:
+                desk.close(ticket, delivered=True)
+            return None
+        exchange = Exchange(desk, self._client, ticket, send, self._options.final_tools)
+        task = asyncio.ensure_future(exchange.run())
+        while not task.done():
+            is_final = ticket.is_last or exchange.handed_on or not ticket.turn.counts
+            seconds = desk.report_s if is_final else desk.work_s
+            await asyncio.wait({task, left}, timeout=_bound(seconds), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                break
+            if left.done():
+                await _cancel(task)
+                raise ClientLeft
+            if (desk.report_s if is_final else desk.work_s) > 0:
+                continue  # the reserve or the deadline has moved
+            if not is_final and exchange.handed_on:
+                continue
+            exchange.must_charge = True
+            await _cancel(task)
+            desk.end_by_time()
+            if exchange.handed_on:
+                raise ClientLeft
+            if ticket.is_last or not ticket.turn.counts:
+                return desk.make_last_reply(ticket)
+            return await desk.end_conversation(inbound, ticket.chat)
+        task.result()
+        if exchange.follow_up is not None:
+            return await desk.ask_again(exchange.follow_up, ticket.chat)
+        return None
+
+    async def _pass_free(
+        self,
+        method: str,
+        route: Route,
+        query: str,
+        sent_headers: dict[str, str],
+        headers: Mapping[str, str],
+        raw: bytes,
+        send: Send,
+    ) -> None:
+        if "content-encoding" in headers:
+            sent_headers["content-encoding"] = headers["content-encoding"]
+        request = self._client.build_request(
+            method, f"{route.upstream.url}{route.path}{query}", content=raw, headers=sent_headers
+        )
+        try:
+            response = await self._client.send(request, stream=True, follow_redirects=False)
+        except httpx2.TransportError as error:
+            raise Refused(502, "upstream_unreachable", f"{route.upstream.name} cannot be reached: {error}") from None
+        try:
+            start = {"type": "http.response.start", "status": response.status_code, "headers": copy_headers(response)}
+            await send(start)
+            async for chunk in iter_bytes(response):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body"})
+        except httpx2.TransportError as error:
+            raise UpstreamBroke(str(error)) from None
+        finally:
+            await response.aclose()
+
+    async def _send_refusal(self, refusal: Refused, wire: Wire, send: Send) -> None:
+        body = wire.build_error(ErrorReply(refusal.status, f"flyball: {refusal.message}", refusal.code))
+        headers = [(b"content-type", b"application/json"), (b"x-should-retry", b"false")]
+        await send_whole(send, refusal.status, headers, encode_json(body))
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancel(task: asyncio.Future[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()  # seen
+
+
+def _bound(seconds: float) -> float | None:
+    return None if seconds == float("inf") else max(0.0, seconds)

@@ -1,0 +1,47 @@
+"""Options of a gateway."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..budget.deadline import SYSTEM
+from ..budget.limits import Limits
+from ..budget.price import Unpriced
+
+if TYPE_CHECKING:
+    from ..budget.deadline import Clock
+    from ..budget.registry import IterationBudgetRegistry
+    from ..recorder import Sink
+    from ..rules import RuleSet
+
+
+@dataclass(kw_only=True)
+class GatewayOptions:
+    """Constructor arguments of `Gateway`."""
+
+    limits: Limits = field(default_factory=Limits)
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
+    """Environment that the program would have, with the real addresses and keys."""
+    upstreams: Mapping[str, str] = field(default_factory=dict[str, str])
+    """URLs of providers by name. They replace what the environment says, or add providers that are not known."""
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Names of these providers by the variable of the program that points at them."""
+    pass_keys: bool = False
+    """Whether the program gets the real keys. Otherwise it gets stand-ins."""
+    unpriced: Unpriced | Literal["refuse", "tokens_only"] = Unpriced.REFUSE
+    """Handling of a model without a known price under a money limit."""
+    final_tools: tuple[str, ...] = ()
+    """Names of tools that carry the program's answer, besides those that are known."""
+    observe: bool = False
+    """Whether nothing is refused or changed, and only recorded."""
+    allow_ungoverned: bool = False
+    """Whether programs that go around the gateway are started all the same."""
+    rules: RuleSet | None = None
+    registry: IterationBudgetRegistry | None = None
+    clock: Clock = SYSTEM
+    sinks: Iterable[Sink] = ()
+    run_id: str = field(default_factory=lambda: os.urandom(16).hex())
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])

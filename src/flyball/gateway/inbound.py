@@ -1,0 +1,180 @@
+"""Request of a program, as the gateway reads it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from ..wire.bodies import Json, WireRequest, get_dict, get_dicts, list_dicts
+from ..wire.wire import Wire
+from .body import Refused
+from .door import Route
+
+_MIN_BLOB_BYTES = 2_000
+"""Shortest data of an image or a file."""
+BLOB_TOKENS = 1_600
+"""Tokens that one such blob counts as."""
+_CALL_ID_KEYS = ("tool_call_id", "call_id", "tool_use_id")
+_ITEM_KEYS = ("messages", "input", "contents")
+_ASSISTANT_ROLES = frozenset({"assistant", "model"})
+
+
+@dataclass(slots=True)
+class Inbound:
+    """Governed request of a program."""
+
+    route: Route
+    headers: Mapping[str, str]
+    raw: bytes
+    """Body as it was sent, without its content encoding."""
+    body: Json
+    request: WireRequest
+    query: str = ""
+    keys: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Key headers for the provider."""
+    _items: list[Json] | None = None
+    _size: tuple[int, int] | None = None
+
+    @property
+    def wire(self) -> Wire:
+        """Format of the body."""
+        return self.route.wire
+
+    @property
+    def model(self) -> str:
+        """Name of the model for prices, with its provider."""
+        return f"{self.route.upstream.name}:{self.request.model}"
+
+    @property
+    def digest(self) -> bytes:
+        """Hash of the body, which finds out whether a request is sent again."""
+        return hashlib.sha256(self.raw).digest()
+
+    @property
+    def items(self) -> list[Json]:
+        """Messages of the body in the provider's format."""
+        if self._items is None:
+            value: Any = next((self.body[key] for key in _ITEM_KEYS if key in self.body), None)
+            self._items = [{"role": "user", "content": value}] if isinstance(value, str) else list_dicts(value)
+        return self._items
+
+    @property
+    def reply_count(self) -> int:
+        """Number of replies of the model in the history."""
+        return sum(_is_reply(item) for item in self.items)
+
+    @property
+    def opening(self) -> bytes:
+        """Hash of the first message of the user, and of nothing before it, because that may change."""
+        first = next((item for item in self.items if item.get("role") == "user"), None)
+        content = json.dumps(None if first is None else first.get("content") or first.get("parts"), sort_keys=True)
+        return hashlib.sha256(f"{self.wire.name} {content}".encode("utf-8", "replace")).digest()
+
+    def iter_call_ids(self) -> Iterator[str]:
+        """Yield the ids of the calls in the history, newest first."""
+        for item in reversed(self.items):
+            yield from (str(item[key]) for key in _CALL_ID_KEYS if item.get(key))
+            yield from (str(call["id"]) for call in reversed(get_dicts(item, "tool_calls")) if call.get("id"))
+            for block in reversed(get_dicts(item, "content")):
+                if block.get("tool_use_id") or block.get("type") == "tool_use":
+                    yield str(block.get("tool_use_id") or block.get("id"))
+
+    def count_bytes(self) -> tuple[int, int]:
+        """Return the bytes of the body without blobs, and the number of blobs."""
+        if self._size is None:
+            self._size = measure(self.raw)
+        return self._size
+
+
+def measure(raw: bytes) -> tuple[int, int]:
+    """Return the bytes of a body without the data of images and files, and the number of those.
+
+    Such data is a long text without a space. Splitting at the quotes takes a tenth of the time of an expression.
+    """
+    if len(raw) < _MIN_BLOB_BYTES:
+        return len(raw), 0
+    blobs = [len(text) for text in raw.split(b'"') if len(text) >= _MIN_BLOB_BYTES and b" " not in text]
+    return len(raw) - sum(blobs), len(blobs)
+
+
+def _is_reply(item: Json) -> bool:
+    kind = item.get("type")
+    return item.get("role") in _ASSISTANT_ROLES or kind in ("function_call", "custom_tool_call")
+
+
+def check_features(body: Json) -> None:
+    """Refuse a request that would work on at the provider, where no limit reaches it."""
+    if body.get("background"):
+        raise Refused(
+            400, "background_refused", "flyball exec cannot govern background responses: leave out background"
+        )
+    tools = get_dicts(body, "tools")
+    kinds = {str(tool.get("type")) for tool in tools}
+    if kinds & {"computer_use_agent", "agent"}:
+        raise Refused(400, "agents_refused", "flyball exec cannot govern agents that run at the provider")
+
+
+def limit_thinking(body: Json, cap: int) -> None:
+    """Lower the budget for thinking below the cap of the reply, or turn thinking off where it does not fit."""
+    thinking = get_dict(body, "thinking")
+    budget = thinking.get("budget_tokens")
+    if not isinstance(budget, int) or budget < cap:
+        return
+    if cap > MIN_THINKING_TOKENS:
+        body["thinking"] = thinking | {"budget_tokens": max(MIN_THINKING_TOKENS, min(budget, cap * 3 // 4))}
+        return
+    body.pop("thinking")
+    context = get_dict(body, "context_management")  # clearing thoughts without thinking is an error
+    edits = [edit for edit in get_dicts(context, "edits") if not str(edit.get("type", "")).startswith("clear_thinking")]
+    if "context_management" in body:
+        body["context_management"] = context | {"edits": edits}
+        if not edits:
+            body.pop("context_management")
+
+
+MIN_THINKING_TOKENS = 1_024
+"""Lowest budget for thinking that the provider accepts. It must be lower than the cap of the reply."""
+
+
+def thinks(body: Json) -> bool:
+    """Check whether the model thinks before it replies, so that no tool can be forced."""
+    return get_dict(body, "thinking").get("type") in ("enabled", "adaptive")
+
+
+def fit_schema(schema: Mapping[str, Any], text: str, depth: int = 5) -> Any:
+    """Return a small value that fits a JSON schema, with the text where a string is wanted.
+
+    >>> fit_schema({"type": "object", "properties": {"a": {"type": "string"}, "n": {"type": "integer"}}}, "over")
+    {'a': 'over', 'n': 0}
+    """
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    for key in ("anyOf", "oneOf", "allOf"):
+        choices = list_dicts(schema.get(key))
+        if choices and depth:
+            return fit_schema(choices[0], text, depth - 1)
+    kind: Any = schema.get("type", "object" if "properties" in schema else "string")
+    if isinstance(kind, list):
+        kind = next(iter(cast("list[Any]", kind)), None)
+    match str(kind):
+        case "object":
+            properties = get_dict(schema, "properties")
+            return {
+                name: fit_schema(get_dict(properties, name), text, depth - 1) if depth else None for name in properties
+            }
+        case "array":
+            items = get_dict(schema, "items")
+            return [fit_schema(items, text, depth - 1)] if schema.get("minItems") and depth else []
+        case "integer" | "number":
+            return schema.get("minimum", 0)
+        case "boolean":
+            return False
+        case "null":
+            return None
+        case _:
+            return text

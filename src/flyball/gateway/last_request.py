@@ -1,0 +1,95 @@
+"""Last request of a conversation: the same body with a request for a report, and without calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from ..request import Call, Finish, Reply, Usage
+from ..wire.bodies import WireRequest
+from .inbound import Inbound, fit_schema, thinks
+
+_FINAL_NAME = re.compile(r"final_result\w*|final_answer|StructuredOutput|attempt_completion")
+_FINAL_DESCRIPTION = re.compile(r"(The )?final response which ends this conversation", re.IGNORECASE)
+_INSTRUCTION = (
+    "{reason} This is the last request of this conversation, and no more tools can be called. Report now: what was "
+    "asked, what has been done, what was found, and what is left to do. {form}"
+)
+_AS_TEXT = "Answer with text only."
+_AS_CALL = "Answer with a call of {name}."
+_AS_SCHEMA = "Answer in the format that was asked for."
+_AS_USUAL = "Answer in the form in which you give a final answer here."
+
+
+def find_final_tool(tools: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Mapping[str, Any] | None:
+    """Return the tool that carries the answer of the program, or None."""
+    for tool in tools:
+        name, description = str(tool["name"]), str(tool.get("description") or "")
+        if name in names or _FINAL_NAME.fullmatch(name) or _FINAL_DESCRIPTION.match(description):
+            return tool
+    return None
+
+
+def build_last_request(
+    inbound: Inbound, request: WireRequest, final_tools: Sequence[str], reason: str
+) -> tuple[WireRequest, str]:
+    """Return the last request, and a hint for the user, which may be empty.
+
+    The tools stay, because without them the provider's prompt cache is lost, and some providers refuse a history with
+    calls.
+    """
+    final = find_final_tool(request.tools, final_tools)
+    is_forced = final is not None and not thinks(inbound.body)
+    form = _describe_form(request, final)
+    hint = ""
+    if request.tools and final is None and request.tool_choice not in (None, "auto", "none"):
+        hint = "the program demands a tool call in each reply; name the tool that carries its answer with --final-tool"
+    choice = str(final["name"]) if final is not None and is_forced else None if final is not None else "none"
+    return (
+        replace(
+            request,
+            notices=(*request.notices, _INSTRUCTION.format(reason=reason, form=form)),
+            tool_choice=choice,
+            parallel_calls=None,
+        ),
+        hint,
+    )
+
+
+def _describe_form(request: WireRequest, final: Mapping[str, Any] | None) -> str:
+    if final is not None:
+        return _AS_CALL.format(name=final["name"])
+    if request.output_schema:
+        return _AS_SCHEMA
+    return _AS_TEXT if request.tools else _AS_USUAL
+
+
+def check_last_reply(inbound: Inbound, reply: Reply, final_tools: Sequence[str], otherwise: str) -> Reply | None:
+    """Return the reply to hand on instead of this one; None if it is fine.
+
+    Some servers call in spite of `none`, and a call would go on with the loop.
+    """
+    final = find_final_tool(inbound.request.tools, final_tools)
+    if not reply.calls and (reply.text.strip() or final is not None):
+        return None
+    if final is not None and all(call.name == final["name"] for call in reply.calls[:1]) and len(reply.calls) == 1:
+        return None
+    text = reply.text if reply.text.strip() else otherwise
+    return replace(build_made_reply(inbound, text, final_tools), usage=reply.usage)
+
+
+def build_made_reply(inbound: Inbound, text: str, final_tools: Sequence[str]) -> Reply:
+    """Return a synthetic final reply in the form that the program expects: text, its schema, or its final tool."""
+    request, usage = inbound.request, Usage()
+    final = find_final_tool(request.tools, final_tools)
+    if final is not None:
+        arguments: Any = fit_schema({"type": "object", **(final.get("parameters") or {})}, text)
+        call = Call("call_flyball", str(final["name"]), cast("dict[str, Any]", arguments))
+        return Reply("", (call,), usage, Finish.CALLS)
+    if request.output_schema:
+        import json
+
+        return Reply(json.dumps(fit_schema(request.output_schema, text)), (), usage)
+    return Reply(text, (), usage)

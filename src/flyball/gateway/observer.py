@@ -1,0 +1,42 @@
+"""Observation of a program: nothing is refused or changed, and what would have been is recorded."""
+
+from __future__ import annotations
+
+from ..budget.limits import Limits
+from ..budget.registry import IterationBudgetRegistry
+from ..unit import Unit
+
+MAX_TURNS, MAX_SECONDS = 500, 86_400
+_UNITS = {"usd": Unit.USD, "seconds": Unit.SECONDS}
+
+
+class Observer:
+    """Compares what a program uses with limits that do not hold."""
+
+    def __init__(self, limits: Limits, registry: IterationBudgetRegistry | None) -> None:
+        explained = limits.explain(registry)
+        names = ("turns", "tool_calls", "tokens", "usd", "seconds")
+        self._ceilings = {name: explained[name].ceiling for name in names}
+        self._ceilings["seconds"] = explained["seconds"].value  # pyright: ignore[reportArgumentType]
+        self.notes: list[str] = []
+        """Sentences about what would have been refused, in order."""
+
+    def check(self, used: dict[str, float], request: int) -> None:
+        """Note the limits that this request would have met first."""
+        for name, amount in used.items():
+            ceiling = self._ceilings.get(name)
+            if ceiling is not None and amount >= ceiling:
+                del self._ceilings[name]
+                shown = _UNITS.get(name, Unit.COUNT).show(ceiling)
+                what = "limit" if name in _UNITS else f"limit of {name.replace('_', ' ')}"
+                self.note(f"request {request} would have met the {what} ({shown})")
+
+    def note(self, sentence: str) -> None:
+        """Note a sentence, unless it was noted before."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+
+def open_limits() -> Limits:
+    """Return limits that a program does not meet."""
+    return Limits(turns=MAX_TURNS, tool_calls=None, tokens=None, usd=None, seconds=MAX_SECONDS, context_tokens=None)

@@ -1,0 +1,33 @@
+"""Wires of the gateway's routes, and the filter for usage that a program did not ask for."""
+
+from __future__ import annotations
+
+import json
+
+from ..wire.chat import ChatWire
+from ..wire.formats import CHAT, find_wire
+from ..wire.stream import ReadEvent
+from ..wire.wire import Wire
+from .providers import PROVIDERS
+
+_OFFICIAL = frozenset(provider.url for provider in PROVIDERS)
+_COMPATIBLE = ChatWire("max_tokens")
+"""Chat completions of compatible servers, which may know only the older name of the limit."""
+
+
+def choose_wire(path: str, url: str) -> Wire:
+    """Return the wire of a governed path of a provider at this URL."""
+    wire = find_wire(path.removesuffix("/compact")) or CHAT
+    return _COMPATIBLE if wire is CHAT and url not in _OFFICIAL else wire
+
+
+def drop_usage(event: ReadEvent) -> bytes:
+    """Return an event of chat completions without what `include_usage` adds. Other events keep their bytes."""
+    data = event.json
+    if data is None or "usage" not in data:
+        return event.raw
+    if data["usage"] is not None:  # a chunk about nothing else, or usage that the server sends unasked
+        return event.raw if data.get("choices") else b""
+    kept = {key: value for key, value in data.items() if key != "usage"}
+    text = json.dumps(kept, ensure_ascii=False, separators=(",", ":"))
+    return f"data: {text}\n\n".encode("utf-8", "replace")

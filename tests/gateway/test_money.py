@@ -1,0 +1,74 @@
+"""Tokens and money of governed programs: reserved before a request, settled after it, and never over a limit."""
+
+import json
+
+import pytest
+
+from flyball import Limits
+from flyball.models.catalog import price_of
+from flyball.request import Usage
+from flyball.testing.server import LoopingProvider
+
+from .conftest import Run, environment_for
+
+REPORT = "The report: the task is not finished."
+
+
+def cost_of(usages: list[Usage], model: str = "gpt-4o") -> int:
+    price = price_of("openai", model)
+    assert price is not None
+    return sum(price.cost(usage) for usage in usages)
+
+
+@pytest.mark.parametrize("asked", [0, 32_000], ids=["no cap", "a cap above the limit"])
+def test_a_money_limit_holds_and_leaves_a_report(run: Run, provider: LoopingProvider, asked: int) -> None:
+    ran = run(provider, "plain_agent.py", "loop", str(asked), limits=Limits(usd=0.05, turns=200))
+    spent = cost_of(provider.billed)
+    assert (ran.code, ran.stop, provider.refused) == (0, "budget", [])
+    assert json.loads(ran.output)["answers"] == [REPORT]
+    assert 0.03 * 10**9 < spent <= 0.05 * 10**9
+    assert ran.execution.result.cost == {"gpt-4o": spent}
+    assert ran.execution.conversations[0].cost == spent
+    assert len(provider.requests) > 5
+
+
+def test_a_token_limit_holds_for_thirty_agents_at_once_and_each_reports(run: Run) -> None:
+    with LoopingProvider() as provider:
+        ran = run(provider, "plain_agent.py", "same", "30", limits=Limits(tokens=60_000, turns=500))
+    spent = sum(usage.total for usage in provider.billed)
+    assert (ran.code, ran.stop, provider.refused) == (0, "budget", [])
+    assert json.loads(ran.output)["answers"] == [REPORT] * 30
+    assert provider.last_requests == 30
+    assert 45_000 < spent <= 60_000
+    assert ran.execution.result.usage.total == spent
+
+
+def test_an_unknown_price_under_a_money_limit_is_refused_before_the_request_leaves(
+    run: Run, provider: LoopingProvider
+) -> None:
+    program = {"environment": environment_for(provider), "limits": Limits(usd=1, turns=2)}
+    ran = run(provider, "anthropic_agent.py", "unknown", **program)
+    assert provider.requests == []
+    assert "price of anthropic:claude-of-the-future is not known" in ran.output
+    ran = run(provider, "anthropic_agent.py", "unknown", **program, unpriced="tokens_only")
+    assert len(provider.requests) == 3
+    assert ran.execution.result.unpriced == ("claude-of-the-future",)
+
+
+def test_a_lowered_cap_lowers_the_budget_for_thinking(run: Run, provider: LoopingProvider) -> None:
+    ran = run(provider, "anthropic_agent.py", "thinking", limits=Limits(tokens=12_000, turns=500))
+    assert (ran.code, ran.output.strip(), provider.refused) == (0, REPORT, [])
+    body = provider.requests[0].body
+    assert 1_024 <= body["thinking"]["budget_tokens"] < body["max_tokens"] < 10_000
+    assert sum(usage.total for usage in provider.billed) <= 12_000
+
+
+def test_a_reply_without_usage_counts_at_an_estimate_below_its_reservation(run: Run) -> None:
+    with LoopingProvider(tells_usage=False) as provider:
+        ran = run(provider, "openai_agent.py", "chat", limits=Limits(tokens=8_000, turns=500))
+    result = ran.execution.result
+    assert len(provider.requests) > 4
+    assert result.estimated_requests == len(provider.requests)
+    assert (ran.code, ran.output.strip()) == (0, REPORT)
+    billed = sum(usage.total for usage in provider.billed)
+    assert billed <= result.budgets["tokens"].used <= 8_000
