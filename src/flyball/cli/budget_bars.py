@@ -46,7 +46,7 @@ class Bar:
         '       turns #####----- 3 of 6'
         """
         full_char, empty_char = "#-" if ascii_only else "━─"
-        filled = min(width, int(self.used * width / self.ceiling)) if self.ceiling else width
+        filled = max(0, min(width, int(self.used * width / self.ceiling))) if self.ceiling else width
         drawn = f"{full_char * filled}{empty_char * (width - filled)} " if width else ""
         return f"{self.name:>{_NAME_WIDTH}} {drawn}{self.amount}"
 
