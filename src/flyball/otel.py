@@ -22,6 +22,7 @@ from .errors import UsageError
 from .event import (
     BudgetRefused,
     Event,
+    FellBack,
     GraceStarted,
     Header,
     ModelReplied,
@@ -118,6 +119,7 @@ class OtelSink:
             BudgetRefused: _add_run_event,
             GraceStarted: _add_run_event,
             Retried: _add_run_event,
+            FellBack: _add_run_event,
         }
 
     def __call__(self, event: Event) -> None:
@@ -241,6 +243,7 @@ _RUN_EVENT_FIELDS: Mapping[type[Event], tuple[str, ...]] = {
     BudgetRefused: ("budget", "flag"),
     GraceStarted: ("reason",),
     Retried: ("attempt", "wait_s"),
+    FellBack: ("model", "to", "code", "wait_s"),
 }
 """Events added to the span of a run, with their recorded fields. No field contains prompts or replies."""
 

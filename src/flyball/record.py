@@ -218,6 +218,7 @@ def _build_own_record(result: Result) -> dict[str, Any]:
         "completion": result.completion,
         "reflections": result.reflections,
         "faults": result.faults,
+        "fallbacks": result.fallbacks,
         "children": (),
         "usage_with_children": _describe_usage(result.usage_with_children),
         "cost_usd_with_children": {name: Unit.USD.outer(cost) for name, cost in result.cost_with_children.items()},
@@ -328,6 +329,7 @@ def _build_result(reader: JsonReader) -> Result:
         completion=reader.nested("completion").raw,
         reflections=tuple(reader.text_list("reflections")),
         faults=tuple(row.raw for row in reader.nested_list("faults")),
+        fallbacks=_parse_rows(_parse_fallback, reader.nested_list("fallbacks")),
         metadata=reader.nested("metadata").raw,
     )
 
@@ -416,6 +418,11 @@ def _parse_call(row: Mapping[str, Any]) -> Call:
     return Call(
         validation.check_text("call, id", row["id"]), validation.check_text("call, name", row["name"]), row["arguments"]
     )
+
+
+def _parse_fallback(row: Mapping[str, Any]) -> Mapping[str, str]:
+    names = ("model", "to", "code", "error")
+    return {name: validation.check_text(f"fallback, {name}", row[name]) for name in names}
 
 
 def _parse_question(row: Mapping[str, Any]) -> Question:

@@ -117,6 +117,8 @@ class Result:
     reflections: Sequence[str] = ()
     faults: Sequence[Mapping[str, str]] = ()
     """Faults of rules: `rule`, `trigger` and `reason`."""
+    fallbacks: Sequence[Mapping[str, str]] = ()
+    """Changes to a fallback model, oldest first: `model`, `to`, `code` and `error`."""
     children: Sequence[Result] = ()
     questions: Sequence[Question] = ()
     """Open questions of a paused run."""
@@ -173,7 +175,14 @@ class Result:
         ]
         seconds = Unit.SECONDS.show(round(self.seconds, 1))
         spent = f"{self._explain_turns()} used {', '.join(used)} in {seconds}." if used else ""
-        parts = (f"{why}.", spent, self._explain_clamped(), self._explain_unpriced(), self._explain_next_step())
+        parts = (
+            f"{why}.",
+            spent,
+            self._explain_fallbacks(),
+            self._explain_clamped(),
+            self._explain_unpriced(),
+            self._explain_next_step(),
+        )
         return " ".join(part for part in parts if part)
 
     def _explain_turns(self) -> str:
@@ -201,6 +210,13 @@ class Result:
     def _explain_unstored(self, error: Mapping[str, Any]) -> str:
         reason = "" if error == self.error else f" ({error.get('message')})"
         return f"The end of this run is not stored{reason}."
+
+    def _explain_fallbacks(self) -> str:
+        """Return which models failed and were replaced by another."""
+        return " ".join(
+            f"{one['model']} failed ({one['error'].removesuffix('.')}), so {one['to']} was asked."
+            for one in self.fallbacks
+        )
 
     def _explain_clamped(self) -> str:
         """Return which limits were not as requested, as the first event tells."""

@@ -54,6 +54,8 @@ from flyball.request import Call, FailureKind, Finish, ModelFailure, Purpose, Re
 from .recount import Recount
 
 # pyright: reportMatchNotExhaustive=false
+PASSING = (FailureKind.RETRYABLE, FailureKind.FINAL)
+"""Failures after which a fallback model is asked."""
 CUT_OFF = (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.CUT)
 
 
@@ -98,6 +100,9 @@ class Auditor(Recount):
     def _may_ask(self, ask: Ask) -> None:
         ends = self.called_off or self.failed or self.halted or self.stalled
         need("no request once the run must end", not ends)
+        fell_back = self.next_model is None or self.model == self.next_model
+        need("the fallback model after a failure", self.first_of_turn or fell_back)
+        self.next_model = None
         need("the work's deadline", not self.time_is_over, ask.deadline == self.hard_at - self.reserve_s)
         need("pairs that are closed", check_pairs(ask.request.messages) == [])
         need("a request in its turn", self.open[-2:] == ["turn", "model"])
@@ -109,7 +114,8 @@ class Auditor(Recount):
 
     def _may_report(self, ask: Ask) -> None:
         need("no report once the run is called off or failed", not self.called_off, not self.failed)
-        need("one report", self.agent.grace, self.used["grace"] <= self.more, self.at < self.hard_at == ask.deadline)
+        again = self.more + len(self.fallbacks)
+        need("one report", self.agent.grace, self.used["grace"] <= again, self.at < self.hard_at == ask.deadline)
         self.used["grace"], request = self.used["grace"] + 1, ask.request
         last, pairs = request.messages[-1], check_pairs(request.messages)
         need("a request for words only, of closed pairs", not request.tools, last.role is Role.USER, pairs == [])
@@ -239,9 +245,12 @@ class Auditor(Recount):
             self.failed |= turn and value.finish is Finish.CONTENT_FILTER
         elif value.began:
             self._book_the_estimate(ask, None)
+        if not isinstance(value, Reply) and self.fallbacks and value.kind in PASSING:
+            self.expect_fallback(value.kind is FailureKind.FINAL)
         if turn and not isinstance(value, Reply):
-            self.failed |= value.kind is FailureKind.FINAL
-            self.may_retry = value.kind is FailureKind.RETRYABLE
+            self.failed |= value.kind is FailureKind.FINAL and self.next_model is None
+            is_repeatable = value.kind is FailureKind.FINAL and self.next_model is not None
+            self.may_retry = value.kind is FailureKind.RETRYABLE or is_repeatable
         if turn:
             self.last = value
 
@@ -285,7 +294,7 @@ class Auditor(Recount):
             case SetState(key, value):
                 self.change_state({key: value})
             case UseModel(name) if point != "run_ended" and self.find_model(name).ready() is None:
-                self.model = name
+                self.use_model(name)
             case Notice(text):
                 self.notices.add(text)
 
@@ -333,8 +342,8 @@ class Auditor(Recount):
             case (_, "ended") | ("model", "replied"):
                 need("each ends in its place", self.open.pop() == kind, not self.begun)
                 self.has_reply = kind == "model" and event.finish is not None
-            case ("", "retried"):
-                self.has_reply = self.may_retry = False
+            case ("" | "fell", "retried" | "back"):
+                self._repeat(event)
             case ("notice", "delivered"):
                 need("a notice that was ordered", event.text in self.notices or event.rule == "repetition")
             case ("budget", "warned"):
@@ -345,6 +354,28 @@ class Auditor(Recount):
                 self.used[f"{event.budget} given back"] += event.amount
                 self.used["turns"] -= event.amount * (event.budget == "turns")
                 self.refunded = event.budget == "turns"
+
+    def _repeat(self, event: Any) -> None:
+        """A request is made again, by the same model or by a fallback model."""
+        self.has_reply = self.may_retry = False
+        if event.kind == "fell_back":
+            self._fall_back(event)
+        else:
+            self.used["repeated requests"] += 1
+
+    def _fall_back(self, event: Any) -> None:
+        """A run changes to the next of its models after a failure, or before it starts to one that is ready."""
+        if not self.used["turn_started"] and self.next_model is None:
+            ready = [name for name in self.fallbacks if self.find_model(name).ready() is None]
+            need("a fallback only for a model that is not ready", not self.is_ready, self.open == ["run"])
+            self.next_model = ready[0]
+        else:
+            self.used["repeated requests"] += 1
+            need("no wait for another model", self.tried_all == (event.wait_s > 0))
+        assert self.next_model is not None, "a fallback without a failure"
+        names = self.find_model(self.model).name, self.find_model(self.next_model).name
+        need("the next model of the list", (event.model, event.to) == names)
+        self.model = self.next_model
 
     def _begin(self, kind: str) -> None:
         assert {"run": [], "turn": ["run"], "grace": ["run"]}[kind] == self.open, f"{kind} began out of place"
@@ -365,7 +396,7 @@ class Auditor(Recount):
         self.used["turns without a request"] += self.first_of_turn and not self.refunded and not self.turn_shared
         self.was_over = self.time_is_over
         may_fail = self.may_retry and not self.was_over and not self.stalled
-        self.failed |= may_fail and self.used["retried"] >= self.ceilings["retries"]
+        self.failed |= may_fail and self.used["repeated requests"] >= self.ceilings["retries"]
         denied = bool(self.reasons) and set(self.reasons) == {"budget"}
         spent = self.used["tool_calls"] >= self.ceilings["tool_calls"]
         self.out_of_calls = denied and spent and "max_tool_calls_reached" in self.flags

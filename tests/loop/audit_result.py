@@ -63,11 +63,12 @@ class Closing(Auditor):
         for name in ("turns", "tool_calls", "tokens", "usd", "children"):
             need(f"{name} counted right", budgets[name].used == used[name], budgets[name].held == 0)
         retries, costs = budgets["retries"].used, sum(result.cost.values())
-        need("retries counted right", used["retried"] <= retries <= used["retried"] + 1, retries <= most["retries"])
+        again = used["repeated requests"]
+        need("retries counted right", again <= retries <= again + 1, retries <= most["retries"])
         need("costs, nudges", costs == used["own usd"], budgets["nudges"].used == used["nudged"] <= most["nudges"])
         need(
             "few requests",
-            used["Ask"] <= 2 * most["turns"] + most["retries"] + 1 + self.more,
+            used["Ask"] <= 2 * most["turns"] + most["retries"] + 1 + self.more + len(self.fallbacks),
             used["Wait"] <= most["retries"],
         )
         steered = sum(isinstance(signal, Steer) for signal in self.heard)

@@ -228,12 +228,14 @@ def draw_agent(dice: Dice, book: Book, clock: ManualClock, name: str = "top") ->
     """Return a random agent. The top one may have children, and they may have children."""
     children = _draw_children(dice, book, clock, name)
     chaos, other = Chaos(name, dice, book), Chaos("other", dice, book)
+    spares = [Chaos(f"spare {n}", dice, book) for n in range(dice.pick(0, 0, 0, 1, 2))]
     agent = Agent(
         name=name,
         model=chaos,
         models={"other": other},
+        fallback_models=spares,
         tools=dice.pick(*[[look, ask_first, glance, write, twice]] * 4, [look, glance, write], [glance], []),
-        limits=_draw_limits(dice, clock, bool(chaos.price and other.price)),
+        limits=_draw_limits(dice, clock, all(model.price for model in (chaos, other, *spares))),
         instructions=dice.pick(None, "Do it."),
         grace=not dice.once_in(4),
         single_turn=dice.once_in(12),

@@ -45,7 +45,14 @@ class Recount:
         self.flags, self.said = list[str](), dict[str, Any]()
         self.reasons: list[str | None] = []
         self.was_over = self.out_of_calls = self.has_reply = self.may_retry = False
-        self.state, self.model, self.notices = dict(plan.state), "", set[str]()
+        self.state, self.notices = dict(plan.state), set[str]()
+        self.model: str = ""
+        self.fallbacks = [f"fallback_models[{n}]" for n in range(len(agent.fallback_models))]
+        self.usable = ["", *self.fallbacks]
+        """Models that a failure can lead to, in their order. One that failed for good is removed."""
+        self.next_model: str | None = None
+        """Model that must be asked after the last failure. None if that must be the same one, or none."""
+        self.tried_all: bool = True
         self.children: dict[str, str | None] = {}
         """Stop reason of each child run by id. None while it is in progress."""
         self.may_report: bool = False
@@ -79,7 +86,21 @@ class Recount:
                 self.reserve[name] = min(2_000, ceiling // 5) if name == "tokens" else ceiling // 10
 
     def find_model(self, name: str) -> Model:
+        if name in self.fallbacks:
+            return cast("Model", self.agent.fallback_models[self.fallbacks.index(name)])
         return cast("Model", self.agent.models[name] if name else self.agent.model)
+
+    def expect_fallback(self, is_final: bool) -> None:
+        """Work out which model must be asked after the present one failed."""
+        after = self.usable[self.usable.index(self.model) + 1 :]
+        self.usable = [name for name in self.usable if name != self.model or not is_final]
+        self.tried_all = not after
+        self.next_model = (after or self.usable or [None])[0]
+
+    def use_model(self, name: str) -> None:
+        """Follow the order to ask another model."""
+        if name != self.model:
+            self.model, self.usable = name, [name, *self.fallbacks]
 
     @property
     def is_ready(self) -> bool:

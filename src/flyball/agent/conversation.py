@@ -79,6 +79,7 @@ class ConversationOptions(TypedDict, total=False):
     rules: RuleSet | str | Path | Sequence[str | Path]
     reload_rules: bool
     models: Mapping[str, Model | str]
+    fallback_models: Sequence[Model | str]
     approver: Approver
     approver_seconds: float | None
     on_exhausted: Literal["grace", "ask"]

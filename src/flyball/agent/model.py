@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._internal import validation
@@ -16,21 +16,41 @@ from ..settings import Settings
 
 
 def build_model_spec(
-    model: Model | str, others: Mapping[str, Model | str], settings: Settings, max_output_tokens: int | None
+    model: Model | str,
+    others: Mapping[str, Model | str],
+    fallbacks: Sequence[Model | str],
+    settings: Settings,
+    max_output_tokens: int | None,
 ) -> ModelSpec:
-    """Return the spec of an agent's model and of the other models that its rules can switch to."""
+    """Return the spec of an agent's model, of those that its rules can switch to, and of its fallback models."""
     other_models = {name: resolve_model(f"agent, models, {name}", other) for name, other in others.items()}
+    fallback_names = _add_fallbacks(fallbacks, other_models)
     main = resolve_model("agent, model", model)
     cards = {"": build_model_card("agent, model", main, settings, max_output_tokens)}
     for name, other in other_models.items():
-        cards[name] = build_model_card(f"agent, models, {name}", other, settings, max_output_tokens)
+        where = f"agent, {name if name in fallback_names and name not in others else f'models, {name}'}"
+        cards[name] = build_model_card(where, other, settings, max_output_tokens)
     return ModelSpec(
         main=main,
         is_async=inspect.iscoroutinefunction(main.ask),
         cards=cards,
         others=other_models,
+        fallbacks=fallback_names,
         max_output_tokens=max_output_tokens,
     )
+
+
+def _add_fallbacks(fallbacks: Sequence[Model | str], models: dict[str, Model]) -> tuple[str, ...]:
+    """Add the fallback models that `models` does not have, and return the names of all, in their order."""
+    names: list[str] = []
+    for n, given in enumerate(fallbacks):
+        name = given if isinstance(given, str) and given in models else f"fallback_models[{n}]"
+        if name not in models:
+            models[name] = resolve_model(f"agent, {name}", given)
+        if name in names:
+            raise ConfigError("agent, fallback_models", name, "each model once")
+        names.append(name)
+    return tuple(names)
 
 
 def resolve_model(where: str, model: Any) -> Model:

@@ -42,7 +42,9 @@ def build_spec(options: AgentOptions, registry: IterationBudgetRegistry) -> Agen
         instruction_tokens=estimate_tokens(options.instructions or ""),
         limits=limits,
         limits_snapshot=snapshot_ceilings(limits),
-        model=build_model_spec(options.model, options.models, settings, options.max_output_tokens),
+        model=build_model_spec(
+            options.model, options.models, options.fallback_models, settings, options.max_output_tokens
+        ),
         tools=tool_spec,
         children=children,
         rules=build_rule_spec(options.rules, options.hooks, options.models, settings),

@@ -78,6 +78,7 @@ def check_agent(options: AgentOptions) -> None:
     validation.parse_timeout("agent, approver_seconds", options.approver_seconds)
     for name, value in (
         ("tools", options.tools), ("children", options.children), ("hooks", options.hooks), ("sinks", options.sinks),
+        ("fallback_models", options.fallback_models),
     ):  # fmt: skip
         if isinstance(value, str) or not isinstance(value, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"agent, {name}", value, "a list")

@@ -23,6 +23,7 @@ from ..result import Stop
 from . import shared_budget
 from .effects import Flow
 from .ending import End
+from .fallback import change_for_report
 from .model_request import prepare_request, send_request
 from .request_view import fit_messages, format_outcome
 from .state import RunState
@@ -80,7 +81,7 @@ def _ask_for_report(run: RunState, end: End) -> Flow[str | None]:
     if run.budget.budgets["turns"].ceiling == 0:  # the run may not ask a model at all
         return None
     reply = yield from _send_grace_request(run, end)
-    while isinstance(reply, ModelFailure) and reply.kind is FailureKind.INTERRUPTED:
+    while isinstance(reply, ModelFailure) and (reply.kind is FailureKind.INTERRUPTED or change_for_report(run, reply)):
         run.messages.remove_grace_request()
         reply = yield from _send_grace_request(run, end)
     if not isinstance(reply, Reply):

@@ -17,6 +17,7 @@ from .approval import ask_for_extension
 from .completion import check_required_tools, describe_completion
 from .effects import Flow
 from .ending import ContinueReason, End
+from .fallback import change_to_ready
 from .grace import take_grace_turn
 from .orders import call_hooks, emit_count_changes, emit_refusals
 from .plan import Plan
@@ -119,7 +120,7 @@ def _check_start(run: RunState) -> End | None:
     if unprovable is not None:
         return unprovable
     reason = run.model.facts.ready()
-    if reason is None:
+    if reason is None or change_to_ready(run, reason):
         return None
     return End(Stop.FAILED, error={"code": "model_not_ready", "kind": "ModelError", "message": reason})
 
@@ -171,6 +172,7 @@ def _build_result(run: RunState, end: End) -> Result:
         completion=describe_completion(run, end.stop),
         reflections=tuple(run.reflections.texts),
         faults=tuple(run.hooks.faults),
+        fallbacks=run.model.changes,
         children=tuple(run.children),
         questions=tuple(run.approvals.questions) if end.stop is Stop.PAUSED else (),
         error=end.error,

@@ -194,9 +194,16 @@ class ModelSpec:
     cards: Mapping[str, ModelCard]
     """Facts about each model, by name. The key of `main` is ''."""
     others: Mapping[str, ModelFacts] = field(default_factory=dict[str, ModelFacts])
-    """Models that a rule can switch to, by name."""
+    """Models that a rule or a failure can switch to, by name."""
+    fallbacks: tuple[str, ...] = ()
+    """Names of the models to ask after a failure, in this order."""
+    candidates: tuple[str, ...] = field(init=False)
+    """Names of the main model and its fallback models."""
     max_output_tokens: int | None = None
     """Maximum output tokens of one reply, as set by the user. None means that only budgets limit it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "candidates", ("", *self.fallbacks))
 
     def find(self, name: str) -> ModelFacts:
         """Return the model of a card."""
