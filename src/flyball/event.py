@@ -433,6 +433,22 @@ class ChildEnded(Event):
 
 
 @dataclass(slots=True)
+class ChildrenPaused(Event):
+    """No more child runs start until they are resumed."""
+
+    kind = "children_paused"
+    by: str
+
+
+@dataclass(slots=True)
+class ChildrenResumed(Event):
+    """Child runs may start again."""
+
+    kind = "children_resumed"
+    by: str
+
+
+@dataclass(slots=True)
 class AskedPerson(Event):
     """The run asked a person and waits for the answer."""
 

@@ -44,7 +44,7 @@ from flyball.event import Event
 from flyball.loop import Act, Answer, Ask, Decide, Effect, Grant, Wait
 from flyball.loop.child_task import ChildTask, Mode
 from flyball.loop.children import distinct_tasks
-from flyball.loop.effects import Cancel, Extend, LeaseLost, Stalled, TimeUp
+from flyball.loop.effects import Cancel, Extend, LeaseLost, PauseChildren, Stalled, TimeUp
 from flyball.message import Role, check_pairs
 from flyball.outcome import Outcome, Success
 from flyball.person import About
@@ -154,6 +154,7 @@ class Auditor(Recount):
         self.used["children"] += len(tasks)
         if not tasks:
             return
+        need("child runs may start", not self.children_paused)
         need("children that are left", self.used["children"] <= self.ceilings["children"])
         need("a level that is left", self.plan.level < self.ceilings["depth"])
         need("ids of their own", all(self.children.get(task.run_id, "") is None for task in tasks))
@@ -193,7 +194,7 @@ class Auditor(Recount):
         match effect:
             case Ask():
                 self._learn_reply(effect, answer.value)
-                self.batch_ceilings = before
+                self.batch_ceilings, self.were_paused = before, self.children_paused
             case Act():
                 for act, outcome in zip(effect.acts, answer.value, strict=True):
                     self.outcomes[outcome.call_id] = outcome
@@ -231,6 +232,9 @@ class Auditor(Recount):
                 self.stalled = True
             case Cancel() | LeaseLost():
                 self.called_off = True
+            case PauseChildren(paused):
+                self.children_paused = paused
+                self.were_paused |= paused
 
     def _learn_reply(self, ask: Ask, value: Reply | ModelFailure) -> None:
         turn = ask.request.purpose is Purpose.TURN
@@ -309,6 +313,7 @@ class Auditor(Recount):
                 need("a call that had begun ends, in its turn", ran, self.open[-1] in ("turn", "grace"))
                 self.begun.discard(event.call_id)
                 self.reasons.append(event.reason)
+                need("denied for a pause while there is one", event.reason != "paused" or self.were_paused)
                 outcome = self.outcomes.get(event.call_id)
                 self.change_state(dict(outcome.changes) if isinstance(outcome, Success) else {})
                 assert event.reason != "budget" or self.open[-1] == "grace" or self._none_left(event.tool)

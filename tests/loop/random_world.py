@@ -14,7 +14,7 @@ from flyball.event import Header
 from flyball.loop import Act, Answer, Ask, Decide, Effect, Fingerprint, Grant, Plan, Wait
 from flyball.loop.child_task import ChildTask
 from flyball.loop.children import distinct_tasks
-from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Signal, Stalled, Steer, TimeUp
+from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, PauseChildren, Signal, Stalled, Steer, TimeUp
 from flyball.loop.ending import End
 from flyball.loop.player import LoopPlayer
 from flyball.outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
@@ -119,6 +119,7 @@ class World:
                 Cancel("chaos"),
                 None,
                 Stalled(3.0),
+                PauseChildren(dice.pick(True, True, False)),
             )
             signals.append(signal or (Late(*self._hung.pop()) if self._hung else Steer("late")))
         is_cut = isinstance(effect, Ask) and isinstance(value, Reply) and value.finish is Finish.CUT

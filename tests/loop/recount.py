@@ -23,6 +23,9 @@ class Recount:
     halted: bool = False
     must_halt: bool = False
     stalled: bool = False
+    children_paused: bool = False
+    were_paused: bool = False
+    """True if child runs were paused at any moment since the last reply."""
     more: int = 0
     """Orders and signals that raised a limit."""
     last: Reply | ModelFailure | None = None

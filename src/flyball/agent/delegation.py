@@ -192,11 +192,12 @@ def _check_goal(goal: str) -> str:
 class DelegationAdmission(Admission):
     """Gate for the tool calls of a run that has children. It also claims and carves the budgets of child runs."""
 
-    __slots__ = ("_batch", "_join_duplicates", "_reserved_tasks")
+    __slots__ = ("_batch", "_join_duplicates", "_paused_by", "_reserved_tasks")
 
     def __init__(self, tools: Toolset, join_duplicates: bool, envelope: TurnBudget) -> None:
         super().__init__(tools, envelope)
         self._join_duplicates = join_duplicates
+        self._paused_by: str | None = None
         self._batch: dict[object, ChildTask] = {}
         """Claimed tasks of the current batch, by duplicate key."""
         self._reserved_tasks: list[ChildTask] = []
@@ -257,6 +258,9 @@ class DelegationAdmission(Admission):
         envelope = self.envelope
         if envelope is None:
             return None
+        if self._paused_by is not None:
+            why = f"No child run may start now: {self._paused_by} has paused them. Do the task yourself, or end"
+            return build_denial(tool_call.call, Reason.PAUSED, why)
         depth, children = envelope.budgets["depth"], envelope.budgets["children"]
         if depth.available < 1:
             why = f"{envelope.refuse('depth').warning} Do the task yourself"
@@ -291,6 +295,10 @@ class DelegationAdmission(Admission):
             if tool_call.child_count:
                 given += ["children"] * self.envelope.budgets["children"].refund(tool_call.child_count, reason=reason)
         return given
+
+    def pause_children(self, by: str | None) -> None:
+        """Deny calls that start child runs, because of `by`. None means that they may start."""
+        self._paused_by = by
 
     def close(self) -> None:
         """Settle open reservations at their full amount, the worst case."""

@@ -195,7 +195,15 @@ class StoreFailed:
     error: Mapping[str, Any]
 
 
-Signal = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Hung | Stalled | StoreFailed
+@dataclass(frozen=True, slots=True)
+class PauseChildren:
+    """Start no more child runs, or start them again. Those in progress continue."""
+
+    paused: bool = True
+    by: str = "caller"
+
+
+Signal = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Hung | Stalled | StoreFailed | PauseChildren
 """Input that reaches a running loop with an answer."""
 
 

@@ -119,6 +119,10 @@ class CallAdmission(Protocol):
         """Record the outcome of a call."""
         ...
 
+    def pause_children(self, by: str | None) -> None:
+        """Deny calls that start child runs, because of `by`. None means that they may start."""
+        ...
+
     def close(self) -> None:
         """Settle what is still reserved for children, at the end of the run."""
         ...

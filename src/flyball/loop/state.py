@@ -20,7 +20,7 @@ from ..rules.thresholds import StartCache
 from ..steadiness import Duplicates
 from .active_model import ActiveModel
 from .clock import LoopClock
-from .effects import Answer, Append, Effect, Extend, Flow, Grant, Hung, Late, Signal
+from .effects import Answer, Append, Effect, Extend, Flow, Grant, Hung, Late, PauseChildren, Signal
 from .evidence import EvidenceTracker
 from .hooks import Hooks
 from .messages import MessageLog
@@ -127,6 +127,9 @@ class RunState:
                 self.recorder.emit(event.LateResultDropped, call_id, tool)
             case Hung(count):
                 self.hung += count
+            case PauseChildren(paused, by):
+                self.admission.pause_children(by if paused else None)
+                self.recorder.emit(event.ChildrenPaused if paused else event.ChildrenResumed, by)
             case _:
                 self.signals.receive(signal)
 

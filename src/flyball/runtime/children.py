@@ -10,11 +10,11 @@ from functools import partial
 
 import anyio
 
-from .._internal.workers import loop_time
+from .._internal.workers import get_call_soon, loop_time
 from ..budget.deadline import SYSTEM, Clock
 from ..budget.run_budget import TurnBudget
 from ..chain.caller import POSITION
-from ..errors import describe_error
+from ..errors import DelegationPaused, describe_error
 from ..loop.child_task import ChildTask
 from ..loop.children import distinct_tasks
 from ..loop.ending import End
@@ -145,6 +145,8 @@ class ChildRunner(ToolRunner):
         tool_call.commit()  # a call that was left behind starts no child run
         if not tool_call.tool.is_async:
             return await ToolRunner.delegate(self, tool_call, child, goal, context)
+        if self.parent_signals.paused_children is not None:
+            raise DelegationPaused(self.parent_signals.paused_children.by)
         task = self.budgets.claim_child(tool_call, child, goal, context)
         try:
             await self._run_watched(partial(self._drive_when_free, task, tool_call.deadline))
@@ -199,11 +201,23 @@ class ChildRunner(ToolRunner):
             await anyio.sleep(max(self.stall_s / 20, self.stall_s - max(idle.values(), default=0.0)))
 
     async def _drive_when_free(self, task: ChildTask, until: float) -> None:
-        """Drive one child run to its end, as soon as fewer than `max_concurrent` are in progress."""
+        """Drive one child run to its end, as soon as child runs may start and fewer than `max_concurrent` do."""
+        await self._wait_while_paused()
         # With `fast_acquire` no other task runs in between, so child runs start in their order.
         self._semaphore = self._semaphore or anyio.Semaphore(self.max_concurrent, fast_acquire=True)
         async with self._semaphore:
             await self._drive_child(task, until)
+
+    async def _wait_while_paused(self) -> None:
+        """Wait until child runs may start. The deadline of the call ends the wait."""
+        signals = self.parent_signals
+        while signals.paused_children is not None:
+            resumed, call_soon = anyio.Event(), get_call_soon()
+            with signals.lock:
+                signals.resume_waiters = [*(signals.resume_waiters or ()), partial(call_soon, resumed.set)]
+                is_paused = signals.paused_children is not None
+            if is_paused:
+                await resumed.wait()
 
     async def _drive_child(self, task: ChildTask, until: float) -> None:
         """Drive one child run to its end. Its failure is its result, never an exception of its parent."""
@@ -215,6 +229,8 @@ class ChildRunner(ToolRunner):
             )
             return
         self._running[task.run_id] = driver
+        if self.parent_signals.paused_children is not None:  # while it was being built
+            driver.signals.send(self.parent_signals.paused_children)
         token = POSITION.set(POSITION.get().for_children(self.run_id))
         try:
             task.own_result = await driver.drive()

@@ -17,6 +17,7 @@ from ..loop.effects import (
     Hung,
     Late,
     LeaseLost,
+    PauseChildren,
     Signal,
     Stalled,
     Steer,
@@ -75,7 +76,7 @@ def is_open(value: object) -> bool:
 
 def _select_kept(signals: Iterable[Signal]) -> list[Signal]:
     """Return the signals that count after a pause: their senders know that the run has received them."""
-    return [signal for signal in signals if isinstance(signal, Steer | Extend | Late | Hung)]
+    return [signal for signal in signals if isinstance(signal, Steer | Extend | Late | Hung | PauseChildren)]
 
 
 def _nothing() -> None:
@@ -92,6 +93,7 @@ JOURNAL_CODEC = Codec(
     tags={
         "Answer": Answer, "Cancel": Cancel, "Steer": Steer, "Extend": Extend, "TimeUp": TimeUp, "LeaseLost": LeaseLost,
         "Late": Late, "Hung": Hung, "Stalled": Stalled, "Unkept": StoreFailed,
+        "PauseChildren": PauseChildren,
     }
 )  # fmt: skip
 """Codec of journal rows."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ..event import Event
-from ..loop.effects import Act, Answer, Append, Ask, Effect, Grant, Wait
+from ..loop.effects import Act, Answer, Append, Ask, Effect, Grant, PauseChildren, Wait
 from ..outcome import Failure
 from ..recorder import Recorder, Sink
 from ..request import FailureKind, ModelFailure
@@ -31,6 +31,9 @@ def resume_run(driver: RunDriver, history: RunHistory, journal: EffectJournal) -
     driver.effects.add_verdicts(history.later_verdicts)
     effect = _replay_answers(driver, history, journal)
     driver.timer.set_elapsed(history.at + opened_s)
+    for signal in (signal for answer in history.answers for signal in answer.signals):
+        if isinstance(signal, PauseChildren):
+            driver.signals.note_children(signal)
     for signal in history.signals:
         driver.signals.send(signal)
     started = history.unanswered
