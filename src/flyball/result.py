@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ._internal.text import pluralize
+from .budget.model_limits import split_key
 from .budget.remedy import describe_remedy, describe_seconds_remedy
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
@@ -270,4 +271,7 @@ _NEXT_STEPS = {
 def _format_used(name: str, snapshot: BudgetSnapshot) -> str:
     show = snapshot.unit.show
     amount = show(snapshot.used) if snapshot.ceiling is None else f"{show(snapshot.used)} of {show(snapshot.ceiling)}"
+    split = split_key(name)
+    if split is not None:
+        return f"{amount}{'' if snapshot.unit is Unit.USD else ' tokens'} of {split[1]}"
     return amount if snapshot.unit is Unit.USD else f"{amount} {name.replace('_', ' ')}"

@@ -126,13 +126,14 @@ class Auditor(Recount):
         """The worst case of a request must fit into what is left; work must leave the reserve alone."""
         request, output = ask.request, ask.request.max_output_tokens
         need("the model that was ordered", request.model == self.model)
-        limited = min(self.ceilings["tokens"], self.ceilings["usd"]) < inf
+        limited = min(self.ceilings["tokens"], self.ceilings["usd"]) < inf or bool(self.by_model)
         need("a grant for what is shared", not self.used["Grant"] or self.taken or not tokens)
         self.held = {
             "tokens": tokens + (output or 0),
             "usd": compute_max_request_cost(self.find_price(request.model), tokens, output or 0),
             "input": tokens,
         }
+        self.held |= self.by_model_of(request.model, self.held["tokens"], self.held["usd"])
         if limited:
             for name, amount in self.held.items():
                 kept = self.reserve.get(name, 0) if request.purpose is Purpose.TURN else 0
@@ -246,6 +247,7 @@ class Auditor(Recount):
             else:
                 cost = self.find_price(ask.request.model).cost(value.usage)
                 self.used.update({"tokens": value.usage.total, "usd": cost, "own usd": cost})
+                self.used.update(self.by_model_of(ask.request.model, value.usage.total, cost))
             self.failed |= turn and value.finish is Finish.CONTENT_FILTER
         elif value.began:
             self._book_the_estimate(ask, None)
@@ -266,6 +268,7 @@ class Auditor(Recount):
         least = {"tokens": read + said, "usd": cost, "estimated": 1}
         used = {name: max(amount, self.held.get(name, 0) * self.limited) for name, amount in least.items()}
         self.used.update({**used, "own usd": used["usd"]})
+        self.used.update(self.by_model_of(ask.request.model, used["tokens"], used["usd"]))
 
     def _did(self, what: str, *about: Any) -> None:
         match what, *about:
@@ -373,7 +376,7 @@ class Auditor(Recount):
         if not self.used["turn_started"] and self.next_model is None:
             ready = [name for name in self.fallbacks if self.find_model(name).ready() is None]
             need("a fallback only for a model that is not ready", not self.is_ready, self.open == ["run"])
-            self.next_model = ready[0]
+            self.next_model, self.usable = ready[0], self.fallbacks[self.fallbacks.index(ready[0]) :]
         else:
             self.used["repeated requests"] += 1
             need("no wait for another model", self.tried_all == (event.wait_s > 0))

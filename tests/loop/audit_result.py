@@ -60,7 +60,7 @@ class Closing(Auditor):
 
     def _bounds(self, result: Result) -> None:
         most, used, budgets = self.ceilings, self.used, result.budgets
-        for name in ("turns", "tool_calls", "tokens", "usd", "children"):
+        for name in ("turns", "tool_calls", "tokens", "usd", "children", *self.by_model):
             need(f"{name} counted right", budgets[name].used == used[name], budgets[name].held == 0)
         retries, costs = budgets["retries"].used, sum(result.cost.values())
         again = used["repeated requests"]

@@ -269,6 +269,9 @@ def _draw_limits(dice: Dice, clock: ManualClock, has_prices: bool) -> Limits:
         tokens=dice.pick(*[UNSET] * 4, 100_000, 100_000, 9_000, 4_000, 1_500, 50),
         context_tokens=dice.pick(*[UNSET] * 16, 2_000, 700),
         usd=dice.pick(UNSET, UNSET, UNSET, 1.0, 1.0, 0.01, 0.003, 0.0001) if has_prices else UNSET,
+        by_model=dice.pick(
+            *[{}] * 5, {"top*": Limits(tokens=3_000)}, {"*": Limits(tokens=5_000), "o*": Limits(tokens=0)}
+        ),
         seconds=dice.pick(3_600, 3_600, 3_600, 60, 10, 1),
         until=None if until is None else datetime.fromtimestamp(clock.wall(), UTC) + timedelta(seconds=until),
         children=dice.pick(*[UNSET] * 4, 3, 1, 0),

@@ -1,6 +1,7 @@
 """The numbers that the auditor keeps: see audit.py."""
 
 from collections import Counter
+from fnmatch import fnmatchcase
 from math import inf
 from typing import Any, cast
 
@@ -71,6 +72,12 @@ class Recount:
         self.own_ceilings = own
         self.ceilings = {name: min(ceiling, caps.get(name, inf)) for name, ceiling in own.items()}
         self.ceilings |= {f"calls.{name}": ceiling for name, ceiling in limits.calls.items()}
+        self.by_model = dict[str, float]()
+        for pattern, of_model in limits.by_model.items():
+            self.by_model[f"tokens.{pattern}"] = _number(of_model.tokens)
+            self.by_model[f"usd.{pattern}"] = _number(of_model.usd) * 10**9
+        self.by_model = {key: ceiling for key, ceiling in self.by_model.items() if ceiling < inf}
+        self.ceilings |= self.by_model
 
     def _set_time(self) -> None:
         until = self.agent.limits.until
@@ -81,12 +88,25 @@ class Recount:
         self.reserve_s = min(20.0, least * 0.15) if self.agent.grace and least < inf else 0.0
 
     def _set_reserve(self) -> None:
-        """Count the part of the run's own limits that is kept for its report."""
+        """Count the part of the run's limits, its own and inherited ones, that is kept for its report."""
         self.reserve: dict[str, float] = {}
         for name in ("tokens", "usd") if self.agent.grace else ():
-            if self.own_ceilings[name] < inf:
-                ceiling = self.ceilings[name]
+            ceiling = self.ceilings[name]
+            if ceiling < inf:
                 self.reserve[name] = min(2_000, ceiling // 5) if name == "tokens" else ceiling // 10
+
+        for key, ceiling in self.by_model.items() if self.agent.grace else ():
+            self.reserve[key] = min(2_000, ceiling // 5) if key.startswith("tokens") else ceiling // 10
+
+    def by_model_of(self, name: str, tokens: int, usd: int) -> dict[str, int]:
+        """Return what a request counts in the limits of its model."""
+        splits = [key.partition(".") for key in self.by_model]
+        asked = self.find_model(name).name
+        return {
+            f"{kind}.{pattern}": tokens if kind == "tokens" else usd
+            for kind, _, pattern in splits
+            if fnmatchcase(asked, pattern)
+        }
 
     def find_model(self, name: str) -> Model:
         if name in self.fallbacks:
@@ -95,7 +115,8 @@ class Recount:
 
     def expect_fallback(self, is_final: bool) -> None:
         """Work out which model must be asked after the present one failed."""
-        after = self.usable[self.usable.index(self.model) + 1 :]
+        place = self.usable.index(self.model) if self.model in self.usable else -1
+        after = self.usable[place + 1 :]
         self.usable = [name for name in self.usable if name != self.model or not is_final]
         self.tried_all = not after
         self.next_model = (after or self.usable or [None])[0]

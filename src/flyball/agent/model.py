@@ -8,6 +8,7 @@ from typing import Any
 
 from .._internal import validation
 from ..budget.budget import IterationBudget
+from ..budget.model_limits import matches_model, split_key
 from ..errors import ConfigError, UsageError
 from ..loop.plan import ModelCard, ModelSpec
 from ..models import Model
@@ -88,13 +89,21 @@ def build_model_card(where: str, model: Model, settings: Settings, max_output_to
     )
 
 
-def check_money_limit(money: IterationBudget | None, models: ModelSpec) -> None:
+def check_model_money_limits(budgets: Mapping[str, IterationBudget], models: ModelSpec) -> None:
+    """Raise UsageError if a model has a money limit of its own and its price is unknown."""
+    for key, budget in budgets.items():
+        split = split_key(key)
+        if split is not None and split[0] == "usd":
+            check_money_limit(budget, models, split[1])
+
+
+def check_money_limit(money: IterationBudget | None, models: ModelSpec, pattern: str = "*") -> None:
     """Raise UsageError if there is a money limit and the price of a model is unknown."""
     if money is None or money.ceiling is None:
         return
     for name, card in models.cards.items():
-        if card.price is None:
-            model = models.find(name)
+        model = models.find(name)
+        if card.price is None and matches_model(pattern, model.provider, model.name):
             key = f"{model.provider}:{model.name}" if model.provider else model.name
             raise UsageError(
                 f"the limit of {money.unit.show(money.ceiling)} cannot be enforced, because the price of {model.name} "

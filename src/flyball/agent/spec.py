@@ -35,7 +35,7 @@ def build_spec(options: AgentOptions, registry: IterationBudgetRegistry) -> Agen
     excerpts = (options.max_result_characters, options.excerpt)
     tools = AgentTools.of(options.tools, children, options.tool_rules, excerpts, options.recall)
     tool_spec = tools.build_spec()
-    limits = options.limits.resolve(registry, kind=options.kind, grace=options.grace)
+    limits = options.limits.resolve(registry, kind=options.kind, grace=options.grace, with_models=True)
     spec = AgentSpec(
         name=options.name,
         instructions=options.instructions,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from .budget import IterationBudget
+from .model_limits import split_key
 
 if TYPE_CHECKING:
     from .run_budget import TurnBudget  # cycle: its type only; a TurnBudget has the warnings
@@ -31,8 +32,9 @@ class BudgetWarning(NamedTuple):
     ceiling: int
 
 
-def find_thresholds(budgets: Mapping[str, IterationBudget], names: Sequence[str] = _LIMITS) -> UseThresholds:
-    """Return the thresholds of those budgets that have a ceiling."""
+def find_thresholds(budgets: Mapping[str, IterationBudget], names: Sequence[str] = ()) -> UseThresholds:
+    """Return the thresholds of those budgets that have a ceiling: of `names`, or of all that end a run."""
+    names = names or (*_LIMITS, *(key for key in budgets if split_key(key) is not None))
     ceilings = [(name, budgets[name].ceiling) for name in names if name in budgets]
     return tuple([(name, _find_threshold(ceiling)) for name, ceiling in ceilings if ceiling])
 

@@ -43,8 +43,10 @@ class ActiveModel:
         The list starts again after its last model. A model that failed for good is not asked again.
         """
         names = self.candidates
-        place = names.index(self.name)
-        if is_final:
+        place = names.index(self.name) if self.name in names else -1
+        if place < 0:  # the run ended when it failed for good, and asked it for the report
+            place = 0
+        elif is_final:
             names = self.candidates = (*names[:place], *names[place + 1 :])
         else:
             place += 1
@@ -59,7 +61,7 @@ class ActiveModel:
 
     def _use(self, name: str) -> None:
         self.name, self.facts, self.card = name, self._spec.model.find(name), self._spec.model.cards[name]
-        self._spending.set_model(self.facts.name, self.card.price)
+        self._spending.set_model(self.facts.name, self.card.price, provider=self.facts.provider)
         self._fit()
 
     def use_spec(self, spec: AgentSpec) -> None:
@@ -71,5 +73,9 @@ class ActiveModel:
         self.max_input_tokens = min(self.max_input_tokens, tokens)
 
     def _fit(self) -> None:
-        self.max_input_tokens = self.card.input_room(self._spec.limits.context_tokens)
+        limits = self._spec.limits
+        context = limits.context_tokens
+        if limits.model_context_tokens:
+            context = limits.find_context_tokens(self.facts.provider, self.facts.name)
+        self.max_input_tokens = self.card.input_room(context)
         self._budget.context_tokens = None if self.max_input_tokens == inf else int(self.max_input_tokens)

@@ -33,6 +33,8 @@ def change_model(run: RunState, name: str, error: Mapping[str, Any], wait_s: flo
 
 def change_for_report(run: RunState, failure: ModelFailure) -> bool:
     """Change to the next model of the list, if there is one. A report is not waited for."""
+    if run.signals.is_cancelled or run.signals.failure is not None:
+        return False
     fallback = find_fallback(run, failure)
     if fallback is None or fallback[1]:
         return False
@@ -44,9 +46,14 @@ def change_for_report(run: RunState, failure: ModelFailure) -> bool:
 
 
 def change_to_ready(run: RunState, reason: str) -> bool:
-    """Change to the first model that can be asked, before the first request. `reason` says why the first cannot."""
-    for name in run.spec.model.fallbacks:
-        if name != run.model.name and run.spec.model.find(name).ready() is None:
+    """Change to the first model that can be asked, before the first request. `reason` says why the present one cannot.
+
+    Models that are not ready are not asked later either.
+    """
+    names = [name for name in run.model.candidates if name != run.model.name]
+    for place, name in enumerate(names):
+        if run.spec.model.find(name).ready() is None:
             change_model(run, name, {"code": "model_not_ready", "message": reason})
+            run.model.candidates = tuple(names[place:])
             return True
     return False

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from .. import event
+from ..budget.model_spending import ModelSpending
 from ..budget.spending import Spending
 from ..errors import UnknownBudget
 from ..outcome import Success
@@ -50,7 +51,8 @@ class RunState:
         self.budget = spec.limits.open(self.clock, plan.max_seconds, plan.max_amounts, plan.level)
         if plan.elapsed_s:
             self.clock.at = recorder.at = plan.elapsed_s
-        self.spending = Spending(self.budget, spec.model.cards[""].price, spec.model.main.name)
+        main, kind = spec.model.main, ModelSpending if spec.limits.has_model_budgets else Spending
+        self.spending = kind(self.budget, spec.model.cards[""].price, main.name, provider=main.provider)
         self.model = ActiveModel(spec, self.spending, self.budget)
         self.admission = spec.tools.admission(self.budget)
         self.messages = MessageLog(plan.messages, plan.run_id, self.clock, plan.stored_count)

@@ -74,7 +74,10 @@ def _claim_shared(run: RunState, shared: SharedBudget, prepared: Prepared) -> Fl
     refusal = yield from shared_budget.claim(run, shared, **prepared.counts)
     if refusal is not None:
         return _build_denied(prepared.call, Reason.BUDGET, refusal.warning)
-    return run.admission.claim(prepared) or prepared
+    denied = run.admission.claim(prepared)
+    if denied is not None:  # a signal came with the grant
+        shared.refund("call_never_made", prepared.counts)
+    return denied or prepared
 
 
 def _withdraw_if_over(

@@ -211,11 +211,11 @@ class ChildRunner(ToolRunner):
     async def _wait_while_paused(self) -> None:
         """Wait until child runs may start. The deadline of the call ends the wait."""
         signals = self.parent_signals
-        while signals.paused_children is not None:
+        while signals.find_pause() is not None:
             resumed, call_soon = anyio.Event(), get_call_soon()
             with signals.lock:
                 signals.resume_waiters = [*(signals.resume_waiters or ()), partial(call_soon, resumed.set)]
-                is_paused = signals.paused_children is not None
+                is_paused = signals.find_pause() is not None
             if is_paused:
                 await resumed.wait()
 

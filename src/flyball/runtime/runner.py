@@ -59,6 +59,10 @@ class SignalQueue:
                     self.on_cancel()
             return True
 
+    def find_pause(self) -> PauseChildren | None:
+        """Return the signal that no more child runs may start, or None."""
+        return self.paused_children
+
     def note_children(self, signal: PauseChildren) -> None:
         """Note whether child runs may start, and wake those that wait for it."""
         with self.lock:
