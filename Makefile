@@ -17,7 +17,7 @@ LOCAL = $(INSTALL) -e '.[local]' --group weights 2>/dev/null || echo "A local mo
 $(shell [ ! -e $(V) ] || { $(BIN)/python -c "" && command -v $(UV); } >/dev/null 2>&1 || rm -rf $(V))
 
 .NOTPARALLEL:
-.PHONY: demo test check format bench soak snapshots shapes lock clean
+.PHONY: demo test check format bench forecast reports soak snapshots shapes lock clean
 
 demo: $(V)/.demo
 	@$(BIN)/python examples/demo.py
@@ -33,6 +33,12 @@ format: $(V)/.dev
 
 bench: $(V)/.dev
 	@$(BIN)/python benchmarks/figures.py $(ARGS)
+
+forecast: $(V)/.dev
+	@$(BIN)/python benchmarks/forecast.py $(ARGS)
+
+reports: $(V)/.dev
+	@$(BIN)/python benchmarks/reports.py $(ARGS)
 
 soak: $(V)/.dev
 	@CHAOS_EXAMPLES=20000 $(BIN)/python -m pytest tests/loop/test_*chaos*.py

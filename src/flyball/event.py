@@ -237,6 +237,10 @@ class BudgetWarned(Event):
     budget: str
     used: int
     ceiling: int
+    forecast: str | None = None
+    """Limit that will be met first, by name. None if it is not known, or if the run has no sink."""
+    turns_left: int | None = None
+    """Turns until then, about. None if it is not known."""
 
 
 @dataclass(slots=True)
@@ -411,6 +415,8 @@ class GraceEnded(Event):
 
     kind = "grace_ended"
     reported: bool
+    unsupported: tuple[str, ...] = ()
+    """Claims of the report that no outcome supports."""
 
 
 @dataclass(slots=True)

@@ -42,6 +42,10 @@ class Reason(StrEnum):
     """No child run may start now: the caller has paused them."""
 
 
+_NO_CHANGES: Mapping[str, Any] = {}
+"""One for all successes that change nothing. Not a read-only view, because results are pickled."""
+
+
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """Handle for an output that is too large to show in full."""
@@ -78,12 +82,13 @@ class BaseOutcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome in JSON types."""
-        row: dict[str, Any] = {}
+        row: dict[str, Any] = {"status": self.status.value, "ok": self.ok, "text": to_jsonable(self.text)}
         for name in _list_names(type(self)):
             value = getattr(self, name)
             row[name] = value if value is None else to_jsonable(value)
-        children = {"children": [child.run_id for child in self.children]} if self.children else {}
-        return {"status": self.status.value, "ok": self.ok, "text": to_jsonable(self.text), **row, **children}
+        if self.children:
+            row["children"] = [child.run_id for child in self.children]
+        return row
 
     @property
     def text(self) -> str:
@@ -116,32 +121,14 @@ class Success(BaseOutcome):
 
     @classmethod
     def create(
-        cls,
-        call_id: str,
-        tool: str,
-        seconds: float,
-        content: str,
-        value: object,
-        changes: Mapping[str, Any],
-        children: tuple[Any, ...],
+        cls, call_id: str, tool: str, seconds: float, content: str, value: object, ends_run: bool = False
     ) -> Success:
         """Create a success in a third of the time of the constructor."""
         success = object.__new__(cls)
-        success.call_id, success.tool, success.seconds, success.content, success.value = (
-            call_id,
-            tool,
-            seconds,
-            content,
-            value,
-        )
-        success.changes, success.children, success.artifact, success.note, success.same_as, success.ends_run = (
-            changes,
-            children,
-            None,
-            "",
-            None,
-            False,
-        )
+        success.call_id, success.tool, success.seconds, success.content = call_id, tool, seconds, content
+        success.value, success.ends_run, success.changes, success.children = value, ends_run, _NO_CHANGES, ()
+        success.artifact = success.same_as = None
+        success.note = ""
         return success
 
     @property

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from .budget.forecast import Forecast, Pace, find_forecast, find_rooms
 from .budget.run_budget import TurnBudget
 from .budget.snapshot import BudgetSnapshot
+from .event import Event, ModelReplied, Refunded
 from .message import Message
 from .outcome import Outcome
 from .request import Call
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,48 @@ class Evidence:
 _NO_EVIDENCE = Evidence({})
 
 
+class RunPace:
+    """Pace of a run in progress. It reads the events that are new when a forecast is wanted, and costs nothing else."""
+
+    __slots__ = ("_next_seq", "_pace", "_recorder", "_token_marks")
+
+    def __init__(self, recorder: Recorder, token_marks: Sequence[int] | None = None) -> None:
+        """Read the pace from a recorder. `token_marks` is the use of tokens after each turn, if no event has it."""
+        self._recorder = recorder
+        self._token_marks = token_marks
+        self._pace: Pace | None = None
+        self._next_seq = 0
+
+    def find_forecast(self, envelope: TurnBudget) -> Forecast | None:
+        """Return the limit that will be met first; None if it is not known."""
+        pace, recorder = self._pace or Pace(), self._recorder
+        events = recorder.read_since(self._next_seq)
+        marks = iter(self._list_tokens(events))
+        for event in events:
+            if event.kind == "turn_ended" and self._token_marks is not None:
+                pace.note("model_replied", event.at, next(marks))
+            note_event(pace, event)
+        self._pace, self._next_seq = pace, recorder.seq
+        return find_forecast(find_rooms(envelope), pace, envelope.budgets["tokens"].used)
+
+    def _list_tokens(self, events: Sequence[Event]) -> list[int]:
+        """Return the tokens of the turns that ended in these events, which are the last ones."""
+        marks = self._token_marks or ()
+        first = max(0, len(marks) - sum(event.kind == "turn_ended" for event in events))
+        before = [0, *marks][first:]
+        return [after - earlier for earlier, after in zip(before, marks[first:], strict=False)]
+
+
+def note_event(pace: Pace, event: Event) -> None:
+    """Note an event of a run in its pace."""
+    amount = 0
+    if isinstance(event, ModelReplied):
+        amount = event.input_tokens + event.output_tokens
+    elif isinstance(event, Refunded):
+        amount = event.amount if event.budget == "turns" else 0
+    pace.note(event.kind, event.at, amount)
+
+
 @dataclass(slots=True, eq=False)
 class Progress:
     """Current position of a run.
@@ -97,6 +144,17 @@ class Progress:
     """Estimated input tokens of the latest request."""
     after_calls: bool = False
     """True while a policy is asked after tool results. False if it is asked because the model has ended."""
+
+    pace: RunPace | None = None
+    """Spend of the last turns. None if it is not known."""
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """Return the limit that will be met first, and after about how many turns.
+
+        None if it is not known yet, or if no limit will be met. Computed when it is read.
+        """
+        return None if self.pace is None else self.pace.find_forecast(self.envelope)
 
     @property
     def budgets(self) -> Mapping[str, BudgetSnapshot]:

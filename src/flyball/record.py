@@ -34,6 +34,7 @@ _MAX_DEPTH, _MAX_RUNS = 20, 10_000
 """
 _MAX_PARAMETERS = 2_000
 """Values in the parameters of a call. More are shown as text, because a record has a limited number of values."""
+_PLAIN_PARAMETERS = frozenset[type[Any]]({str, bool, int, type(None)})
 _MAX_COUNT = 2**63 - 1
 """Largest valid count. Sums of such counts can still be formatted and compared with times."""
 _OUTCOMES: Mapping[str, type[Outcome]] = {
@@ -124,20 +125,24 @@ def _describe_outcomes(result: Result) -> list[dict[str, Any]]:
     payloads = [message.payload or {} for message in result.messages if message.type is MessageType.TOOL_CALL]
     arguments = {payload.get("call_id"): payload.get("arguments") for payload in payloads}
     turns = {event.call_id: event.turn for event in result.events if isinstance(event, ToolEnded)}
-    return [
-        {
-            **outcome.to_dict(),
-            "parameters": to_jsonable(
-                _parse_parameters(_redact(result.sensitive, outcome.tool, arguments.get(outcome.call_id)))
-            ),
-            "turn": turns.get(outcome.call_id),
-        }
-        for outcome in result.tool_results
-    ]
+    rows: list[dict[str, Any]] = []
+    for outcome in result.tool_results:
+        written = arguments.get(outcome.call_id)
+        if result.sensitive:
+            written = _redact(result.sensitive, outcome.tool, written)
+        row = outcome.to_dict()
+        row["parameters"] = to_jsonable(_parse_parameters(written))
+        row["turn"] = turns.get(outcome.call_id)
+        rows.append(row)
+    return rows
 
 
 def _parse_parameters(arguments: Any) -> Any:
     """Return the parameters as a mapping, or as the model wrote them if they are none or very many."""
+    if type(arguments) is dict and _PLAIN_PARAMETERS.issuperset(map(type, arguments.values())):
+        flat = cast("dict[object, Any]", arguments)
+        if len(flat) <= _MAX_PARAMETERS and all(type(key) is str for key in flat):
+            return flat
     try:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
         if text.count(",") > _MAX_PARAMETERS:
@@ -216,6 +221,7 @@ def _build_own_record(result: Result) -> dict[str, Any]:
         "estimated_requests": result.estimated_requests,
         "budgets": {name: snapshot.to_dict() for name, snapshot in result.budgets.items()},
         "completion": result.completion,
+        "unsupported": list(result.unsupported),
         "reflections": result.reflections,
         "faults": result.faults,
         "fallbacks": result.fallbacks,
@@ -327,6 +333,7 @@ def _build_result(reader: JsonReader) -> Result:
         hung=_parse_count(reader, "hung"),
         state=reader.nested("state").raw,
         completion=reader.nested("completion").raw,
+        unsupported=tuple(reader.text_list("unsupported")),
         reflections=tuple(reader.text_list("reflections")),
         faults=tuple(row.raw for row in reader.nested_list("faults")),
         fallbacks=_parse_rows(_parse_fallback, reader.nested_list("fallbacks")),

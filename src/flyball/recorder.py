@@ -35,19 +35,21 @@ list, because a tuple per event would be most of what the garbage collector trav
 class Recorder:
     """Numbers events, keeps at most `events_kept` of the newest, and calls the sinks.
 
-    Without sinks, an event object is built only when it is read. Most never are.
+    Without sinks, an event object is built, and gets its number, only when it is read. Most never are.
     """
 
     __slots__ = (
-        "_drop_after_seq",
+        "_counted_rows",
+        "_kept_count",
         "_max_events",
         "_rows",
+        "_rows_until_drop",
+        "_skipped",
         "at",
         "dropped",
         "ended",
         "header",
         "other_event_count",
-        "seq",
         "sink_errors",
         "sinks",
         "turn",
@@ -60,19 +62,41 @@ class Recorder:
         """Seconds since the run started. Set after each wait instead of read from a clock, because only waits take
         time."""
         self.turn = 0
-        self.seq = 0
         self.other_event_count = 0
         """Number of events that did not come from the loop, so that a replay does not repeat them."""
         self.dropped = 0
-        """Number of oldest events that are no longer kept."""
+        """Number of oldest events that are no longer kept. Those of the current turn may still be dropped."""
         self.sink_errors = 0
         self.ended = False
         """True once the end of the run is decided. Requests of sinks and hooks are then too late."""
         self._max_events = events_kept
-        self._drop_after_seq = events_kept
-        """Sequence number after which the oldest events are dropped."""
+        self._rows_until_drop = events_kept
+        """Length of `_rows` up to which there cannot be too many events: each has at least one entry."""
         self._rows: list[Any] = []
         """Built events, and the fields of events that are not built yet."""
+        self._kept_count = self._counted_rows = 0
+        """Events counted in `_rows` so far, and the number of its entries that they take."""
+        self._skipped = 0
+        """Numbers that no event here has."""
+
+    @property
+    def seq(self) -> int:
+        """Number of the next event."""
+        return self.dropped + self._skipped + self._count_kept()
+
+    def skip_to(self, seq: int) -> None:
+        """Give the next event this number. The numbers before it belong to events of another process."""
+        skipped = seq - self.seq
+        self._skipped += skipped
+        self.other_event_count += skipped
+
+    def _count_kept(self) -> int:
+        rows, index = self._rows, self._counted_rows
+        while index < len(rows):
+            index = _next_index(rows, index)
+            self._kept_count += 1
+        self._counted_rows = index
+        return self._kept_count
 
     @property
     def events(self) -> list[Event]:
@@ -82,7 +106,17 @@ class Recorder:
     @property
     def recorded_events(self) -> RecordedEvents:
         """Return a lazy sequence of the events of a run that has ended."""
+        self.drop_oldest()
         return RecordedEvents(self._rows, self.header, self.dropped)
+
+    def read_since(self, seq: int) -> list[Event]:
+        """Return the kept events from a number on. Call it on the thread of the run."""
+        rows, first = self._rows, max(seq, self.dropped)
+        index, left = len(rows), self.seq - first
+        while left > 0:  # from the end, because few events are new
+            index -= 1
+            left -= isinstance(rows[index], Event | type)
+        return RecordedEvents(rows[index:], self.header, first)[:]
 
     @property
     def loop_event_count(self) -> int:
@@ -91,17 +125,17 @@ class Recorder:
 
     def emit(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Record an event and pass it to the sinks."""
-        rows = self._rows
-        self.seq = seq = self.seq + 1
         if self.sinks:
-            event = kind(seq - 1, self.at, self.turn, self.header, *fields)
-            rows.append(event)
+            event = kind(self.seq, self.at, self.turn, self.header, *fields)
+            self._rows.append(event)
             self._deliver(event)
         else:
-            rows += (kind, self.at, self.turn)
-            rows += fields
-        if seq > self._drop_after_seq:
-            self._drop_oldest()
+            self._rows += (kind, self.at, self.turn, *fields)
+
+    def start_turn(self, turn: int) -> None:
+        """Note the turn of the following events, and drop the oldest if there are too many."""
+        self.turn = turn
+        self.drop_oldest()
 
     def stream(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Pass an event to the sinks only. It is not kept or numbered, because a replayed run has none."""
@@ -116,16 +150,23 @@ class Recorder:
             except BaseException:
                 self.sink_errors += 1
 
-    def _drop_oldest(self) -> None:
-        # A tenth at a time, so that a long run does not shift the whole list for each event.
-        count = self.seq - self.dropped
-        surplus = min(count, max(1, count - self._max_events, self._max_events // 10))
-        index = 0
-        for _ in range(surplus):
-            index = _next_index(self._rows, index)
-        self.dropped += surplus
-        self._drop_after_seq = self._max_events + self.dropped
-        del self._rows[:index]
+    def drop_oldest(self) -> None:
+        """Drop the oldest events if there are too many.
+
+        A tenth at a time, so that a long run does not shift the whole list in each turn.
+        """
+        if len(self._rows) <= self._rows_until_drop:
+            return
+        surplus = self._count_kept() - self._max_events
+        if surplus > 0:
+            surplus, index = min(self._kept_count, max(surplus, self._max_events // 10)), 0
+            for _ in range(surplus):
+                index = _next_index(self._rows, index)
+            del self._rows[:index]
+            self._counted_rows -= index
+            self._kept_count -= surplus
+            self.dropped += surplus
+        self._rows_until_drop = len(self._rows) + self._max_events - self._kept_count
 
 
 def _next_index(rows: list[Any], index: int) -> int:

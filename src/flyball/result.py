@@ -115,6 +115,8 @@ class Result:
     sensitive: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """Parameters, by tool, whose values `to_dict` hides."""
     completion: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    unsupported: Sequence[str] = ()
+    """Claims of the report that no outcome supports, with the reason."""
     reflections: Sequence[str] = ()
     faults: Sequence[Mapping[str, str]] = ()
     """Faults of rules: `rule`, `trigger` and `reason`."""
@@ -176,15 +178,13 @@ class Result:
         ]
         seconds = Unit.SECONDS.show(round(self.seconds, 1))
         spent = f"{self._explain_turns()} used {', '.join(used)} in {seconds}." if used else ""
-        parts = (
-            f"{why}.",
-            spent,
+        notes = (
             self._explain_fallbacks(),
             self._explain_clamped(),
+            self._explain_unsupported(),
             self._explain_unpriced(),
-            self._explain_next_step(),
         )
-        return " ".join(part for part in parts if part)
+        return " ".join(part for part in (f"{why}.", spent, *notes, self._explain_next_step()) if part)
 
     def _explain_turns(self) -> str:
         """Return the start of a sentence about usage, with the turns if their budget says another number."""
@@ -224,6 +224,11 @@ class Result:
         limits: Mapping[str, Any] = getattr(self.events[0], "limits", {}) if self.events else {}
         clamped: Mapping[str, str] = limits.get("clamped", {})
         return "".join(f"Limit {text}." for text in clamped.values())
+
+    def _explain_unsupported(self) -> str:
+        if not self.unsupported:
+            return ""
+        return f"The report has {pluralize(len(self.unsupported), 'claim')} that the record does not support."
 
     def _explain_unpriced(self) -> str:
         money = self.budgets.get("usd")

@@ -57,7 +57,7 @@ class TestOpening:
         explained = limits.explain(registry())
         assert (explained["turns"].value, explained["turns"].is_clamped) == (500, True)
         snapshot(explained["turns"])
-        assert set(explained) == {*envelope.budgets, "context_tokens", "seconds"}
+        assert set(explained) == {*envelope.budgets, "context_tokens", "seconds", "report_tokens", "report_seconds"}
 
     def test_a_setting_that_had_to_be_clamped_is_logged_also_for_time(self, caplog: pytest.LogCaptureFixture) -> None:
         with Limits().open(registry(max_seconds=10**6)):

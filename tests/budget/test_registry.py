@@ -95,6 +95,8 @@ BUILT_IN = {
     "child_seconds": (600, 1, 86_400, "delegation.child_timeout_seconds"),
     "children": (16, 0, 1_000, "delegation.max_children"),
     "depth": (2, 0, 8, "delegation.max_depth"),
+    "report_tokens": (4_000, 32, None, "max_report_tokens"),
+    "report_seconds": (30, 1, None, "max_report_seconds"),
 }
 
 

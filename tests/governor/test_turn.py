@@ -26,7 +26,7 @@ class TestTokens:
 
     def test_without_a_limit_it_is_none_or_the_cap(self) -> None:
         with govern(Limits(turns=1)) as run:
-            assert [turn.max_output_tokens for turn in run] == [None, None]
+            assert [turn.max_output_tokens for turn in run] == [None, 4_000]  # a report has its own cap
         with govern(Limits(turns=1), max_output_tokens=50) as run:
             assert [turn.max_output_tokens for turn in run] == [50, 50]
 

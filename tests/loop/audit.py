@@ -15,7 +15,7 @@ used, held and shared amounts, and the time.
 - A tool call was asked for in a complete reply, starts once, has the approval of a person if it needs one, and is
   within the limits of calls. No hook or rule vetoed it.
 - Child runs are within the limits of children and depth. Slices and pools fit into what their parent has left.
-- There is one report (and one more per extension), without tools, before the hard deadline.
+- There is one report (and one more per extension), without tools, before its own deadline.
 - A wait ends within the time for work.
 Then it reads the answer. Usage is charged, or the estimate if there is none. The use of carved and shared child runs is
 charged to their parent. Signals cancel, extend or end the time. Orders of hooks and rules halt, extend, set the state
@@ -115,7 +115,8 @@ class Auditor(Recount):
     def _may_report(self, ask: Ask) -> None:
         need("no report once the run is called off or failed", not self.called_off, not self.failed)
         again = self.more + len(self.fallbacks)
-        need("one report", self.agent.grace, self.used["grace"] <= again, self.at < self.hard_at == ask.deadline)
+        need("one report", self.agent.grace, self.used["grace"] <= again, self.at < self.report_until == ask.deadline)
+        need("a report within its cap", 0 < (ask.request.max_output_tokens or 0) <= 4_000)
         self.used["grace"], request = self.used["grace"] + 1, ask.request
         last, pairs = request.messages[-1], check_pairs(request.messages)
         need("a request for words only, of closed pairs", not request.tools, last.role is Role.USER, pairs == [])
@@ -388,6 +389,8 @@ class Auditor(Recount):
     def _begin(self, kind: str) -> None:
         assert {"run": [], "turn": ["run"], "grace": ["run"]}[kind] == self.open, f"{kind} began out of place"
         self.open.append(kind)
+        if kind == "grace":
+            self.report_until = min(self.hard_at, self.at + 30)
         if kind == "turn":
             self.used["turns"] += 1
             self.first_of_turn, self.has_reply, self.may_retry, self.reasons = True, False, False, []

@@ -29,6 +29,8 @@ class Recount:
     """True if child runs were paused at any moment since the last reply."""
     more: int = 0
     """Orders and signals that raised a limit."""
+    report_until: float = 0.0
+    """Moment at which a report must be there."""
     last: Reply | ModelFailure | None = None
 
     def __init__(self, agent: Agent, plan: Plan) -> None:

@@ -8,7 +8,11 @@ import pytest
 from flyball import Agent, Limits, tool
 from flyball.budget.limits import Reserve
 from flyball.errors import ModelError
+from flyball.event import GraceEnded
+from flyball.progress import Continue
+from flyball.record import from_record
 from flyball.result import Result
+from flyball.store import MemoryStore
 from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, say, together
 
 
@@ -95,3 +99,51 @@ def test_a_report_from_the_record_stands_in_whenever_the_model_gives_none(grace:
 
 def test_no_report_is_made_from_the_record_where_the_model_reports() -> None:
     assert reported(SUM, grace=say("I added.")).text == "I added."
+
+
+class TestClaims:
+    """A report of the model is compared with the record."""
+
+    def test_an_honest_report_stands_alone(self) -> None:
+        result = reported(SUM, grace=say("I added 1 and 2. I did not finish."))
+        assert (result.text, result.unsupported) == ("I added 1 and 2. I did not finish.", ())
+
+    def test_the_record_is_shown_beside_a_report_that_claims_too_much(self, snapshot: Callable[..., None]) -> None:
+        result = reported(SUM, BROKEN, grace=say("I added 1 and 2. I deployed the result. All tests pass."))
+        assert [claim.partition(" (")[0] for claim in result.unsupported] == [
+            '"I deployed the result."',
+            '"All tests pass."',
+        ]
+        assert ": add (1)." in result.text
+        snapshot(result.text)
+
+    def test_the_event_the_explanation_and_the_record_have_the_claims(self) -> None:
+        result = reported(SUM, grace=say("I deployed the result."))
+        [ended] = [event for event in result.events if isinstance(event, GraceEnded)]
+        assert (ended.reported, ended.unsupported) == (True, result.unsupported)
+        assert "1 claim that the record does not support" in result.explain()
+        assert from_record(result.to_dict()).unsupported == result.unsupported
+
+    def test_a_report_that_was_cut_off_says_so(self, snapshot: Callable[..., None]) -> None:
+        result = reported(SUM, grace=say("I added 1 and").ending("length"))
+        assert result.unsupported == ()
+        snapshot(result.text)
+
+    def test_work_of_an_earlier_run_that_this_one_continues_counts(self) -> None:
+        store, first = MemoryStore(), ScriptedModel(SUM, say("Added."))
+        Agent(model=first, tools=[add], store=store).run("Add.", session="s")
+        model = ScriptedModel.looping(BROKEN, grace=say("I added 1 and 2. Then nothing worked."))
+        again = Agent(model=model, tools=[broken], store=store, limits=Limits(turns=1)).run("Go on.", session="s")
+        assert again.unsupported == ()
+
+    def test_the_check_can_be_switched_off(self) -> None:
+        model = ScriptedModel(SUM, grace=say("I deployed the result."))
+        agent = Agent(model=model, tools=[add], limits=Limits(turns=1), check_report=False)
+        result = ScriptDriver(agent).run("Go.")
+        assert (result.text, result.unsupported) == ("I deployed the result.", ())
+
+    def test_the_report_itself_supports_nothing(self) -> None:
+        model = ScriptedModel.looping(say("Hm."), grace=say("I wrote a long poem about steam. " * 5))
+        agent = Agent(model=model, completion=lambda _: Continue("More."), limits=Limits(turns=2))
+        result = ScriptDriver(agent).run("Go.")
+        assert result.unsupported

@@ -69,7 +69,7 @@ class TestDerivedSpecs:
 
     def test_other_limits_drop_the_start_cache_of_the_rules(self) -> None:
         spec = build_spec()
-        spec.rules.start_cache = StartCache()
+        spec.rules.start_cache = StartCache(spec.limits, None)
         other = spec.with_limits(build_spec(limits=Limits(turns=2)).limits)
         assert other.rules.start_cache is None
         assert other.rules.ruleset is spec.rules.ruleset

@@ -100,13 +100,13 @@ class TestLoops:
 
     def test_a_poll_never_repeats_itself(self) -> None:
         repetition = Repetition(Thresholds())
-        assert [repetition.record(KEYS["A"], done(), turn, polls=True) for turn in range(50)] == [None] * 50
+        assert [repetition.record(KEYS["A"], None, turn) for turn in range(50)] == [None] * 50
 
     def test_a_poll_between_equal_calls_is_progress(self) -> None:
         repetition = Repetition(Thresholds())
         for turn in range(50):
             assert repetition.record(KEYS["A"], done(), turn) is None
-            assert repetition.record(KEYS["B"], done(), turn, polls=True) is None
+            assert repetition.record(KEYS["B"], None, turn) is None
 
     @pytest.mark.parametrize(
         ("thresholds", "names", "found"),
@@ -145,19 +145,19 @@ class TestLoops:
 class TestDuplicates:
     def test_a_success_answers_an_equal_call(self) -> None:
         repetition, first = Repetition(Thresholds()), done()
-        repetition.record(KEYS["A"], first, 1)
+        repetition.keep_result(KEYS["A"], first, writes=False)
         assert repetition.find_success(KEYS["A"]) is first
         assert repetition.find_success(("A", "{'x':1}")) is None
 
     def test_a_failure_answers_no_equal_call(self) -> None:
         repetition = Repetition(Thresholds())
-        repetition.record(KEYS["A"], failed(), 1)
+        repetition.keep_result(KEYS["A"], failed(), writes=False)
         assert repetition.find_success(KEYS["A"]) is None
 
     def test_a_success_before_a_write_or_a_message_of_the_user_answers_no_equal_call(self) -> None:
         repetition = Repetition(Thresholds())
-        repetition.record(KEYS["A"], done(), 1)
-        repetition.record(KEYS["B"], done(), 2, writes=True)
+        repetition.keep_result(KEYS["A"], done(), writes=False)
+        repetition.keep_result(KEYS["B"], done(), writes=True)
         assert repetition.find_success(KEYS["A"]) is None
         assert repetition.find_success(KEYS["B"]) is not None
         repetition.reset()

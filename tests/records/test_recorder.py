@@ -127,5 +127,28 @@ def test_dropping_never_loses_count(kept: int) -> None:
     recorder = Recorder(HEADER, events_kept=kept)
     for _ in range(200):
         recorder.emit(TurnStarted)
-    assert recorder.dropped + len(recorder.events) == 200
     assert len(recorder.events) <= kept
+    assert recorder.dropped + len(recorder.events) == 200
+
+
+def test_a_long_run_drops_its_oldest_events_in_each_turn() -> None:
+    recorder = Recorder(HEADER, events_kept=10)
+    for turn in range(1, 100):
+        recorder.start_turn(turn)
+        recorder.emit(TurnStarted)
+        recorder.emit(TurnEnded)
+        assert recorder.seq == 2 * turn
+        assert 2 * turn - recorder.dropped <= 10 + 2
+    assert [event.seq for event in recorder.events] == list(range(recorder.dropped, 198))
+
+
+def test_events_without_sinks_count_for_the_numbers_that_later_sinks_see() -> None:
+    seen: list[int] = []
+    recorder = Recorder(HEADER)
+    recorder.emit(TurnStarted)
+    recorder.sinks = (lambda event: seen.append(event.seq),)
+    recorder.emit(TurnEnded)
+    recorder.skip_to(10)
+    recorder.emit(TurnStarted)
+    assert seen == [1, 10]
+    assert (recorder.seq, recorder.loop_event_count) == (11, 3)

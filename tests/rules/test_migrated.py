@@ -83,7 +83,7 @@ def _spend(turns: int, tokens: int) -> TurnBudget:
 
 
 def _success(tool: str, text: str, seconds: float) -> Success:
-    return Success.create("c", tool, seconds, text, text, {}, ())
+    return Success.create("c", tool, seconds, text, text)
 
 
 def _failure(tool: str) -> Failure:

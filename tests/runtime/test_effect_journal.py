@@ -9,8 +9,10 @@ from flyball import Agent, tool
 from flyball.errors import UsageError
 from flyball.loop import Answer, Ask, Decide, Fingerprint, Wait
 from flyball.loop.effects import Steer, TimeUp
+from flyball.loop.player import LoopPlayer
 from flyball.person import Question, Verdict
 from flyball.progress import Point, Progress
+from flyball.recorder import Recorder
 from flyball.request import Purpose, Reply, Request
 from flyball.result import Result, Stop
 from flyball.runtime.effect_journal import NULL_JOURNAL, PauseJournal, build_journal
@@ -44,8 +46,8 @@ def agent_of(**options: Any) -> Agent:
 
 def recorded() -> PauseJournal:
     journal = PauseJournal()
-    for n, (effect, answer) in enumerate(zip(EFFECTS, ANSWERS, strict=True)):
-        journal.record_answer(n, effect, answer)
+    for effect in EFFECTS:
+        journal.described.extend(effect.describe())
     return journal
 
 
@@ -92,7 +94,7 @@ def test_a_paused_run_keeps_the_answers_before_its_question_and_the_signals_sinc
     assert history.unanswered is history.started[2]
 
 
-def test_a_resumed_journal_matches_the_same_effects_only_and_records_them_again() -> None:
+def test_a_resumed_journal_matches_the_same_effects_only() -> None:
     pause = paused()
     journal = PauseJournal(pause)
     assert journal.history is pause.history
@@ -100,7 +102,17 @@ def test_a_resumed_journal_matches_the_same_effects_only_and_records_them_again(
     for started, effect in zip(pause.history.started, EFFECTS, strict=True):
         assert journal.matches(started, effect)
         journal.record_replayed(effect)
-    assert journal.read_history(ANSWERS).started == pause.history.started
+
+
+def test_a_player_describes_each_answered_effect_for_the_journal() -> None:
+    journal, plan = PauseJournal(), agent_of().plan("go")
+    player = LoopPlayer(plan, Recorder(plan.header), journal.described)
+    effect = player.start()
+    assert isinstance(effect, Ask)
+    assert journal.described == []
+    player.send(Answer(Reply("x"), 1.0))
+    assert tuple(journal.described) == effect.describe()
+    assert len(journal.read_history(player.answers).started) == 1
 
 
 def test_a_paused_run_is_claimed_once_unless_it_is_released() -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, time
 from decimal import Decimal
 from enum import Enum
+from functools import cache
 from pathlib import PurePath
 from typing import Any, cast
 from uuid import UUID
@@ -24,13 +25,25 @@ _MAX_DEPTH = 40
 _MAX_VALUES = 200_000
 _MAX_BITS = 10_000
 """Python refuses to format, and other programs to parse, an int of more than about 4,000 digits."""
+_MAX_PLAIN_INT = 1 << 63
 
 _IMMUTABLE_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
 _UNCHANGED_TYPES = frozenset({bool, type(None)})
-_ENCODERS = {sort_keys: json.JSONEncoder(sort_keys=sort_keys, default=str).encode for sort_keys in (False, True)}
-"""json.dumps would build an encoder each time."""
+
+
+def _build_encoder(*, sort_keys: bool) -> Callable[[object], str]:
+    """Return what json.dumps does. That would build an encoder each time, which takes as long as a short text."""
+    make_encoder: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make_encoder is None:
+        return json.JSONEncoder(sort_keys=sort_keys, default=str).encode
+    # No dict to find cycles: a cycle exceeds the recursion limit.
+    encode = make_encoder(None, str, json.encoder.encode_basestring_ascii, None, ": ", ", ", sort_keys, False, True)
+    return lambda value: "".join(encode(value, 0))
+
+
+_ENCODERS = {sort_keys: _build_encoder(sort_keys=sort_keys) for sort_keys in (False, True)}
 
 
 def to_jsonable(value: object) -> Any:
@@ -41,11 +54,17 @@ def to_jsonable(value: object) -> Any:
     >>> to_jsonable({"at": float("inf"), 3: (1, {2})})
     {'at': None, '3': [1, [2]]}
     """
-    if type(value) is str and value.isascii():
-        return value
-    if type(value) in _UNCHANGED_TYPES or (type(value) is float and math.isfinite(value)):
-        return value
-    return _JsonWriter().write(value, 0)
+    return value if _is_unchanged(value) else _JsonWriter().write(value, 0)
+
+
+def _is_unchanged(value: object) -> bool:
+    """Check for the types that most values have, and that need no conversion."""
+    kind = type(value)
+    if kind is str:
+        return str.isascii(value)  # pyright: ignore[reportArgumentType]
+    if kind is int:
+        return -_MAX_PLAIN_INT < value < _MAX_PLAIN_INT  # pyright: ignore[reportOperatorIssue]
+    return kind in _UNCHANGED_TYPES or (kind is float and math.isfinite(value))  # pyright: ignore[reportArgumentType]
 
 
 def to_json_text(value: object, *, sort_keys: bool = False) -> str:
@@ -71,10 +90,7 @@ class _JsonWriter:
 
     def write(self, value: object, depth: int) -> Any:
         self.remaining_values -= 1
-        kind = type(value)
-        if kind in _UNCHANGED_TYPES or (kind is str and str.isascii(value)):  # pyright: ignore[reportArgumentType]
-            return value
-        if isinstance(value, bool):
+        if _is_unchanged(value):
             return value
         if isinstance(value, Enum):
             return self.write(value.value, depth)
@@ -97,10 +113,13 @@ class _JsonWriter:
             self.path.discard(id(value))
 
     def write_structure(self, value: object, depth: int) -> Any:
-        if isinstance(value, Mapping):
+        kind = type(value)
+        if kind is list or kind is tuple:
+            return [self.write(item, depth) for item in cast("Iterable[object]", value)]
+        if kind is dict or isinstance(value, Mapping):
             return self.write_table(cast("Mapping[object, object]", value).items(), depth)
         if is_dataclass(value) and not isinstance(value, type):
-            return self.write_table([(field.name, getattr(value, field.name)) for field in fields(value)], depth)
+            return self.write_table([(name, getattr(value, name)) for name in _list_fields(kind)], depth)
         model_fields = getattr(type(value), "model_fields", None)
         if isinstance(model_fields, Mapping):  # a pydantic model, recognized without importing pydantic
             return self.write_table(
@@ -116,12 +135,21 @@ class _JsonWriter:
         table: dict[str, Any] = {}
         duplicates: dict[str, int] = {}
         for key, item in pairs:
-            name = base_name = self.write(key, depth) if isinstance(key, str) else _safe_repr(key)
+            if type(key) is str and key.isascii():
+                name = base_name = key
+            else:
+                name = base_name = self.write(key, depth) if isinstance(key, str) else _safe_repr(key)
             while name in table:  # 1 and "1" are two keys in Python, and every lone surrogate becomes "?"
                 duplicates[base_name] = number = duplicates.get(base_name, 0) + 1
                 name = f"{base_name}'" if number == 1 else f"{base_name}'{number}"
             table[name] = self.write(item, depth)
         return table
+
+
+@cache
+def _list_fields(kind: type[Any]) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields, which `fields` takes as long to list as to convert."""
+    return tuple(field.name for field in fields(kind))
 
 
 def _safe_repr(value: object) -> str:

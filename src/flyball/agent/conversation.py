@@ -84,6 +84,7 @@ class ConversationOptions(TypedDict, total=False):
     approver_seconds: float | None
     on_exhausted: Literal["grace", "ask"]
     grace: bool
+    check_report: bool
     single_turn: bool
     lease_seconds: float
     unpriced: Unpriced | Literal["refuse", "tokens_only"]

@@ -97,6 +97,8 @@ class AgentOptions:
     """Action when a limit is reached: `grace` asks for the report, `ask` first asks a person to raise the limit."""
     grace: bool = True
     """True if a run that reached a limit gets one more request, without tools, for a report."""
+    check_report: bool = True
+    """True if the record of the run is shown beside a report whose claims no outcome supports. It reads English."""
     single_turn: bool = False
     store: Store | str | None = None
     """Store of runs and sessions, or its address: `sqlite:///runs.db`, `memory:`. None means that nothing is stored."""

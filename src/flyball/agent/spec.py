@@ -58,6 +58,7 @@ def build_behaviour(options: AgentOptions, settings: Settings) -> Behaviour:
     """Return the behaviour that the options select."""
     return Behaviour(
         grace=options.grace,
+        check_report=options.check_report,
         single_turn=options.single_turn,
         asks_for_extension=options.on_exhausted == "ask",
         duplicates=Duplicates(options.duplicates),

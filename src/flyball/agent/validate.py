@@ -93,6 +93,7 @@ def _check_behaviour(options: AgentOptions) -> None:
     validation.check_type("agent, grace", options.grace, bool)
     validation.check_type("agent, recall", options.recall, bool)
     validation.check_type("agent, announce_limits", options.announce_limits, bool)
+    validation.check_type("agent, check_report", options.check_report, bool)
     validation.check_type("agent, single_turn", options.single_turn, bool)
     validation.check_type("agent, reload_rules", options.reload_rules, bool)
     if options.on_exhausted not in ("grace", "ask"):

@@ -32,6 +32,8 @@ class _Settings(NamedTuple):
     maximum: int | None
     refund_limit: int | None
     unit: Unit
+    mark: float = 0.0
+    """Count from which on the copies for runs report that they have changed."""
 
 
 class _Past(NamedTuple):
@@ -50,6 +52,18 @@ _MAX_CHANGES = 1_000
 """Newest changes of counts that wait for their event."""
 
 
+class RunChanges:
+    """Changes of one run's budgets that its rules and warnings have not seen yet. All its budgets share it."""
+
+    __slots__ = ("counts", "is_due")
+
+    def __init__(self) -> None:
+        self.is_due = True
+        """True if a count has reached its mark, or has changed in any way but by a claim, or a limit has moved."""
+        self.counts: list[CountChange] = []
+        """Counts that were set and have no event yet."""
+
+
 class IterationBudget:
     """Named counter with a ceiling. A refused claim changes nothing.
 
@@ -66,7 +80,7 @@ class IterationBudget:
     Amounts are whole numbers in `unit`. All methods are thread-safe.
     """
 
-    __slots__ = ("_held", "_limit", "_lock", "_parent", "_past", "_settings", "_used", "count_changes")
+    __slots__ = ("_held", "_limit", "_lock", "_mark", "_parent", "_past", "_settings", "_used", "changes")
 
     def __init__(
         self,
@@ -95,8 +109,10 @@ class IterationBudget:
         self._used = validation.check_int(f"{where}, start", start)
         self._held = 0
         self._past = _Past(start) if start else _NO_PAST
-        self.count_changes: list[CountChange] | None = None
-        """Counts that were set in a run and have no event yet. None outside of runs."""
+        self.changes: RunChanges | None = None
+        """Receives the changes that rules and warnings of a run must know. None outside of runs."""
+        self._mark = math.inf
+        """Count from which on each claim is such a change."""
         self._parent = parent
         self._lock = self._choose_lock(parent, beside)
 
@@ -111,9 +127,27 @@ class IterationBudget:
         fresh._used = fresh._held = 0
         fresh._past = _NO_PAST
         fresh._parent = None
-        fresh.count_changes = [] if beside is None else beside.count_changes
-        fresh._lock = create_lock() if beside is None else beside._lock
+        fresh._mark = self._settings.mark
+        if beside is None:
+            fresh.changes, fresh._lock = RunChanges(), create_lock()
+        else:
+            fresh.changes, fresh._lock = beside.changes, beside._lock
         return fresh
+
+    def create_marked(self, mark: float) -> IterationBudget:
+        """Return a template with the same settings, whose copies have this mark from the start."""
+        template = self.create_fresh()
+        template._settings = self._settings._replace(mark=mark)
+        return template
+
+    def clear_mark(self) -> None:
+        """Report no claims to the run's changes."""
+        self._mark = math.inf
+
+    def lower_mark(self, count: float) -> None:
+        """Report claims to the run's changes from this count on, or from an earlier one."""
+        if count < self._mark:
+            self._mark = count
 
     def create_capped(
         self, beside: IterationBudget | None, max_amount: int | None, parent: IterationBudget | None
@@ -162,6 +196,8 @@ class IterationBudget:
             if used + self._held > self._limit:
                 return False
             self._used = used
+            if used >= self._mark:
+                self._report_change()
             return True
         finally:
             lock.release()
@@ -209,6 +245,8 @@ class IterationBudget:
         try:
             self._held -= reserved
             self._used += used
+            if self._used >= self._mark:
+                self._report_change()
             if self._parent is not None:
                 self._parent._count(used, -reserved)
         finally:
@@ -233,7 +271,7 @@ class IterationBudget:
         validation.check_int(f"budget {self.name!r}, current", count)
         with self._lock:
             difference = count - self._used
-            if difference < 0 and any(budget.count_changes is not None for budget in self._with_ancestors()):
+            if difference < 0 and any(budget.changes is not None for budget in self._with_ancestors()):
                 raise UsageError(
                     f"budget {self.name!r}: the count of a run can only rise, and {self._used:,} is more than "
                     f"{count:,}; use refund() to return units"
@@ -243,9 +281,11 @@ class IterationBudget:
             self._used, self._past = count, self._past._replace(brought=min(brought, count))
             for budget in islice(self._with_ancestors(), 1, None):
                 budget._used = max(0, budget._used + own)
-            if difference and self.count_changes is not None:
-                self.count_changes.append(CountChange(self, difference, count))
-                del self.count_changes[:-_MAX_CHANGES]
+            if difference and self.changes is not None:
+                self.changes.counts.append(CountChange(self, difference, count))
+                del self.changes.counts[:-_MAX_CHANGES]
+            for budget in self._with_ancestors():
+                budget._report_change()
             return difference
 
     def refund(self, amount: int = 1, *, reason: str) -> int:
@@ -284,6 +324,7 @@ class IterationBudget:
             if raised > 0:
                 self._limit += raised
                 self._past = self._past._replace(extensions=(*self._past.extensions, Extension(raised, by)))
+                self._report_change()
             return raised
         finally:
             self._lock.release()
@@ -303,6 +344,11 @@ class IterationBudget:
         """Maximum of `used`. None means no limit."""
         limit: Any = self._limit
         return None if limit == math.inf else limit
+
+    @property
+    def limit(self) -> float:
+        """The ceiling; infinity if there is none."""
+        return self._limit
 
     @property
     def held(self) -> int:
@@ -461,7 +507,13 @@ class IterationBudget:
         while budget is not None:
             budget._used += used
             budget._held += held
+            if used < 0 or budget._used >= budget._mark:
+                budget._report_change()
             budget = budget._parent
+
+    def _report_change(self) -> None:
+        if self.changes is not None:
+            self.changes.is_due = True
 
     def _claim(self, amount: int, *, hold: bool = False) -> BudgetExceeded | None:
         """Claim from this budget and all ancestors, or from none.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from threading import RLock
 from types import MappingProxyType
@@ -60,6 +60,11 @@ class BudgetSet(dict[str, IterationBudget]):
     def __missing__(self, name: str) -> IterationBudget:
         template = self._templates.get(name) or build_templates()[name]
         return self.setdefault(name, template.create_fresh(self._turns))  # threads may race here
+
+    @property
+    def created(self) -> Iterable[IterationBudget]:
+        """Budgets that were used so far."""
+        return super().values()
 
     @property
     def lock(self) -> RLock:

@@ -91,6 +91,10 @@ class Limits:
     by_model: Mapping[str, Limits] = field(default_factory=dict[str, "Limits"])
     """Limits of single models by pattern, such as `{"gpt-*": Limits(tokens=50_000)}`: `tokens`, `usd`,
     `context_tokens`."""
+    report_tokens: int | Unset | None = UNSET
+    """Maximum output tokens of the report."""
+    report_seconds: float | Unset | None = UNSET
+    """Maximum seconds of the report."""
     reserve: Reserve = field(default_factory=Reserve)
 
     def __post_init__(self) -> None:
@@ -167,14 +171,16 @@ class Limits:
                     reserve |= {key: int(limits.reserve_of(name, ceiling, unit))} if grace else {}
         seconds = validation.parse_duration("limits, seconds", resolved["seconds"].value)
         max_seconds = resolved["seconds"].bounds.high
+        reserve_s = self.reserve_of("seconds", seconds, Unit.SECONDS) if grace else 0.0
         return ResolvedLimits(
             self,
             budgets,
             seconds=seconds,
             context_tokens=resolved["context_tokens"].ceiling,
+            report=_build_report_cap(resolved, {**reserve, "seconds": reserve_s}),
             reserve=reserve,
             max_extended_seconds=math.inf if max_seconds is None else float(max_seconds),
-            default_reserve_s=self.reserve_of("seconds", seconds, Unit.SECONDS) if grace else 0.0,
+            default_reserve_s=reserve_s,
             grace=grace,
             clamped={name: str(limit) for name, limit in resolved.items() if limit.is_clamped and limit.is_requested},
             model_context_tokens={
@@ -210,7 +216,7 @@ class Limits:
                 raise ConfigError(f"limits, reserve.{name}", requested, f"no reserve, because {name} has no limit")
             return 0
         if requested is UNSET:
-            return _default_reserve(name, limit)
+            return default_reserve(name, limit)
         amount = validation.parse_amount(f"limits, reserve.{name}", requested, unit)
         if amount >= limit:
             raise ConfigError(f"limits, reserve.{name}", requested, f"less than the run's limit of {unit.show(limit)}")
@@ -237,6 +243,16 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportCap:
+    """Maximum of a report, whatever is left of the run's limits."""
+
+    tokens: int | None = None
+    """Output tokens. None means that only the budgets limit it."""
+    seconds: float = math.inf
+    """Seconds. `math.inf` means that only the deadline limits it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ResolvedLimits:
     """Limits with all settings looked up, ready to open."""
 
@@ -250,6 +266,7 @@ class ResolvedLimits:
     reserve: Mapping[str, int]
     default_reserve_s: float
     grace: bool
+    report: ReportCap = field(default_factory=ReportCap)
     clamped: Mapping[str, str] = field(default_factory=dict[str, str])
     """Explanations of the limits that are not as requested, by name."""
     model_context_tokens: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -258,6 +275,8 @@ class ResolvedLimits:
     """True if some model has its own limit of tokens or money."""
     thresholds: UseThresholds = field(init=False, repr=False)
     """Amounts above which a limit is nearly reached."""
+    look_at: float | None = None
+    """Seconds of a run until rules and warnings look at its budgets, unless counts change. None means at once."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "thresholds", find_thresholds(self.budgets))
@@ -271,7 +290,9 @@ class ResolvedLimits:
     def ceilings(self) -> dict[str, float | int | None]:
         """Return the resolved ceilings, for `with_ceilings` on resume."""
         counted = {name: budget.ceiling for name, budget in self.budgets.items()}
-        return {**counted, "seconds": self.seconds, "context_tokens": self.context_tokens}
+        others = {"seconds": self.seconds, "context_tokens": self.context_tokens}
+        report = {"report_tokens": self.report.tokens, "report_seconds": self.report.seconds}
+        return {**counted, **others, **{name: None if value == math.inf else value for name, value in report.items()}}
 
     def with_ceilings(self, recorded: Mapping[str, Any]) -> ResolvedLimits:
         """Return these limits with the ceilings recorded by an earlier run."""
@@ -279,9 +300,7 @@ class ResolvedLimits:
             return self
         counted = {name: self.budgets[name] for name in COUNTED}  # an older record may lack one
         budgets = counted | {
-            name: self._budget_with_ceiling(name, recorded[name])
-            for name in recorded
-            if name not in ("seconds", "context_tokens")
+            name: self._budget_with_ceiling(name, recorded[name]) for name in recorded if name not in _NOT_COUNTED
         }
         seconds = recorded["seconds"]
         reserve = {name: self._compute_reserve(name, budgets[name]) for name in self.reserve}
@@ -291,6 +310,7 @@ class ResolvedLimits:
             budgets=budgets,
             seconds=seconds,
             context_tokens=recorded["context_tokens"],
+            report=ReportCap(recorded.get("report_tokens"), _parse_seconds(recorded.get("report_seconds"))),
             reserve=reserve,
             default_reserve_s=reserve_s,
         )
@@ -339,7 +359,17 @@ class ResolvedLimits:
             thresholds=self.thresholds if max_amounts is None else None,
         )
         envelope.clamped = self.clamped
+        if self.look_at is not None and envelope.changes is not None:
+            envelope.look_at, envelope.changes.is_due = now + self.look_at, False
         return envelope
+
+    def with_marks(self, counts: Mapping[str, float], look_at: float) -> ResolvedLimits:
+        """Return these limits for runs whose rules need not look before one of these counts, or this second."""
+        marks = dict(counts)
+        for name, _, threshold in self.thresholds:
+            marks[name] = min(threshold + 1, marks.get(name, math.inf))
+        budgets = {name: budget.create_marked(marks.get(name, math.inf)) for name, budget in self.budgets.items()}
+        return replace(self, budgets=budgets, look_at=look_at)
 
     def _create_depth_budget(self, level: int, max_depth: int | None, beside: IterationBudget) -> IterationBudget:
         # The run's own limit counts from its level; the inherited one counts from the top of the tree.
@@ -350,7 +380,7 @@ class ResolvedLimits:
 
     def _narrow_reserve(self, max_amounts: Mapping[str, int]) -> dict[str, int]:
         # An inherited cap below the limit, or without a limit beside it, gets the default share of that cap.
-        shares = {name: int(_default_reserve(name, amount)) for name, amount in max_amounts.items()}
+        shares = {name: int(default_reserve(name, amount)) for name, amount in max_amounts.items()}
         return {
             name: shares.get(name, amount)
             if self.budgets[name].ceiling is None
@@ -402,12 +432,31 @@ def _registered_names(kind: RunKind) -> Mapping[str, str]:
         RunKind.CONVERSATION: "conversation_turns",
         RunKind.CHILD: "child_iterations",
     }
-    names = {name: name for name in (*COUNTED, "context_tokens")}
+    names = {name: name for name in (*COUNTED, "context_tokens", "report_tokens", "report_seconds")}
     seconds = "child_seconds" if kind is RunKind.CHILD else "seconds"
     return names | {"usd": "cost_usd", "turns": turns[kind], "seconds": seconds}
 
 
-def _default_reserve(name: str, limit: int | float) -> int | float:
+_NOT_COUNTED = ("seconds", "context_tokens", "report_tokens", "report_seconds")
+"""Names of recorded ceilings without a counter."""
+
+
+def _build_report_cap(resolved: Mapping[str, Resolution], reserve: Mapping[str, float]) -> ReportCap:
+    """Return the cap of the report. A default is not below what is reserved for the report."""
+    caps: dict[str, float] = {}
+    for name in ("tokens", "seconds"):
+        limit = resolved[f"report_{name}"]
+        cap = math.inf if limit.value is None else limit.value
+        caps[name] = cap if limit.is_requested else max(cap, reserve.get(name, 0))
+    return ReportCap(None if caps["tokens"] == math.inf else int(caps["tokens"]), caps["seconds"])
+
+
+def _parse_seconds(recorded: float | None) -> float:
+    return math.inf if recorded is None else recorded
+
+
+def default_reserve(name: str, limit: int | float) -> int | float:
+    """Return the part of a limit that is reserved for the report by default, in internal units."""
     match name:
         case "seconds":
             return min(20.0, limit * 0.15)

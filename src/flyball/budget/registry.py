@@ -182,6 +182,8 @@ BUILT_IN = (
     BudgetSpec("child_seconds", 600, 1, 86_400, "delegation.child_timeout_seconds", Unit.SECONDS),
     BudgetSpec("children", 16, 0, 1_000, "delegation.max_children"),
     BudgetSpec("depth", 2, 0, 8, "delegation.max_depth"),
+    BudgetSpec("report_tokens", 4_000, 32, setting="max_report_tokens"),
+    BudgetSpec("report_seconds", 30, 1, setting="max_report_seconds", unit=Unit.SECONDS),
 )
 
 

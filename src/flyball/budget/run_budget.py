@@ -33,9 +33,9 @@ class TurnBudget:
     """
 
     __slots__ = (
-        "_deadline_at", "_postponements", "_refusals", "_reserve", "_reserved", "_until_at", "budgets", "clamped",
-        "clock", "context_tokens", "counts_tools", "hard_at", "lock", "moves", "nearly_over_at", "reserve_s", "seconds",
-        "tool_seconds", "warnings", "work_at",
+        "_deadline_at", "_postponements", "_refusals", "_reserve", "_reserved", "_until_at", "budgets", "changes",
+        "clamped", "clock", "context_tokens", "counts_tools", "hard_at", "lock", "look_at", "moves", "nearly_over_at",
+        "reserve_s", "seconds", "tool_seconds", "warnings", "work_at",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,10 @@ class TurnBudget:
         if not isinstance(budgets, BudgetSet):
             budgets = BudgetSet.of(budgets)
         self.budgets: BudgetSet = budgets
+        self.changes = budgets["turns"].changes
+        """Changes that rules and warnings have not seen. None if the budgets are not a run's own, and do not tell."""
+        self.look_at = 0.0
+        """Clock time at which rules or warnings look at the budgets even if no count has changed."""
         self.context_tokens = context_tokens
         self.tool_seconds = tool_seconds or _NO_LIMITS
         self.reserve_s = reserve_s
@@ -180,7 +184,11 @@ class TurnBudget:
             self._deadline_at = Deadline(self._deadline_at, self.clock).postponed(seconds).at
             self._postponements += (Postponement(seconds, reason),)
             self._update_deadlines()
-            self.moves += 1
+            self._note_move()
+
+    def _note_move(self) -> None:
+        self.moves += 1
+        self.expect_change()
 
     @property
     def work_seconds(self) -> float:
@@ -267,17 +275,35 @@ class TurnBudget:
                     self._refusals[name] = refusal  # the old message names the ceiling before the extension
         return self.remember(refusal)
 
+    def take_changes(self, now: float) -> bool:
+        """Return True if rules and warnings must look at the budgets at this clock time. They then set marks anew."""
+        changes = self.changes
+        if changes is None:
+            return True
+        is_due, changes.is_due = changes.is_due or now >= self.look_at, False
+        return is_due
+
+    def expect_change(self) -> None:
+        """Have rules and warnings look at the budgets in the next turn."""
+        if self.changes is not None:
+            self.changes.is_due = True
+
+    def clear_marks(self) -> None:
+        """Remove the marks of all budgets. Rules and warnings then set those at which they want to look."""
+        for budget in self.budgets.created:
+            budget.clear_mark()
+
     @property
     def has_count_changes(self) -> bool:
         """True if a count was set since the last `take_count_changes`."""
-        return bool(self.budgets["turns"].count_changes)
+        return self.changes is not None and bool(self.changes.counts)
 
     def take_count_changes(self) -> list[tuple[str, CountChange]]:
         """Return the counts set since the last call, each with the key of its budget."""
         with self.lock:
-            waiting = self.budgets["turns"].count_changes or []
-            changes = list(waiting)
-            waiting.clear()
+            changes = [] if self.changes is None else list(self.changes.counts)
+            if self.changes is not None:
+                self.changes.counts.clear()
         keys = {id(budget): key for key, budget in self.budgets.items()}
         return [(keys.get(id(change.budget), change.budget.name), change) for change in changes]
 
@@ -315,7 +341,7 @@ class TurnBudget:
     def open_reserve(self) -> None:
         """Release the reserve to the report; work is over."""
         with self.lock:
-            self.moves += 1
+            self._note_move()
             for name, amount in self._reserved.items():
                 with suppress(UsageError):  # after a fork
                     self.budgets[name].settle(amount, 0)
@@ -324,7 +350,7 @@ class TurnBudget:
     def restore_reserve(self) -> None:
         """Reserve again what is available, when work continues after a report."""
         with self.lock:
-            self.moves += 1
+            self._note_move()
             for name, amount in self._reserve.items():
                 if amount and name not in self._reserved:
                     restored = self.budgets[name].reserve(1, amount)

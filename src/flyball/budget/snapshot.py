@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
 from .._internal import validation
@@ -63,10 +63,11 @@ class BudgetSnapshot:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the snapshot in JSON types, for `from_dict`."""
-        return asdict(self) | {
-            "unit": self.unit.value,
-            "extensions": [asdict(extension) for extension in self.extensions],
-        }
+        row = {name: getattr(self, name) for name in _FIELDS}
+        row["refunds"] = dict(self.refunds)
+        row["extensions"] = [{"amount": extension.amount, "by": extension.by} for extension in self.extensions]
+        row["unit"] = self.unit.value
+        return row
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> BudgetSnapshot:
@@ -74,7 +75,7 @@ class BudgetSnapshot:
 
         Raises ConfigError naming the first invalid key or value.
         """
-        _check_keys("budget snapshot", data, {f.name for f in fields(cls)})
+        _check_keys("budget snapshot", data, set(_FIELDS))
         where = f"snapshot of budget {validation.check_text('budget snapshot, name', data['name'])!r}"
 
         def count(key: str) -> int:
@@ -96,6 +97,9 @@ class BudgetSnapshot:
             extensions=_parse_extensions(f"{where}, extensions", data["extensions"]),
             unit=validation.parse_enum(f"{where}, unit", data["unit"], Unit),
         )
+
+
+_FIELDS = tuple(field.name for field in fields(BudgetSnapshot))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,5 @@
 """Warnings before a limit is reached, once for each limit."""
 
-# Private counters are read directly, because they are needed in every turn.
-# pyright: reportPrivateUsage=false
-
 from __future__ import annotations
 
 import math
@@ -20,8 +17,8 @@ WARNING_SHARE = 0.7
 _LIMITS = ("turns", "tool_calls", "tokens", "usd")
 """Budgets that end a run."""
 
-UseThresholds = tuple[tuple[str, int], ...]
-"""Name of each watched budget, and the use up to which no warning is due."""
+UseThresholds = tuple[tuple[str, float, float], ...]
+"""Name of each watched budget, its ceiling, and the use up to which no warning is due."""
 
 
 class BudgetWarning(NamedTuple):
@@ -32,14 +29,14 @@ class BudgetWarning(NamedTuple):
     ceiling: int
 
 
-def find_thresholds(budgets: Mapping[str, IterationBudget], names: Sequence[str] = ()) -> UseThresholds:
-    """Return the thresholds of those budgets that have a ceiling: of `names`, or of all that end a run."""
-    names = names or (*_LIMITS, *(key for key in budgets if split_key(key) is not None))
+def find_thresholds(budgets: Mapping[str, IterationBudget]) -> UseThresholds:
+    """Return the thresholds of those budgets that have a ceiling."""
+    names = (*_LIMITS, *(key for key in budgets if split_key(key) is not None))
     ceilings = [(name, budgets[name].ceiling) for name in names if name in budgets]
-    return tuple([(name, _find_threshold(ceiling)) for name, ceiling in ceilings if ceiling])
+    return tuple([(name, ceiling, _find_threshold(ceiling)) for name, ceiling in ceilings if ceiling])
 
 
-def _find_threshold(ceiling: int) -> int:
+def _find_threshold(ceiling: float) -> float:
     threshold = math.ceil(WARNING_SHARE * ceiling)  # 0.7 * 90 is 62.999...
     return threshold if threshold / ceiling <= WARNING_SHARE else threshold - 1
 
@@ -55,35 +52,27 @@ class BudgetWarnings:
         """True after the warning about seconds."""
 
     def take(self, budget: TurnBudget, now: float) -> Sequence[BudgetWarning]:
-        """Return the limits that are nearly reached at this clock time, each once in a run."""
-        if now <= budget.nearly_over_at:
-            budgets = budget.budgets
-            for name, threshold in self._thresholds:
-                counter = budgets[name]
-                if threshold < counter._used < counter._limit:
-                    break
-            else:
-                return ()
-        return self._find(budget, now)
-
-    def _find(self, budget: TurnBudget, now: float) -> Sequence[BudgetWarning]:
-        names = [name for name, _ in self._thresholds]
-        found = [warning for name in names if (warning := _check(name, budget.budgets[name])) is not None]
-        if found:
-            warned = [warning.budget for warning in found]
-            self._thresholds = tuple([row for row in self._thresholds if row[0] not in warned])
-        else:  # a ceiling was raised, or time is short
-            self._thresholds = find_thresholds(budget.budgets, names)
-        if now > budget.nearly_over_at and not self._time_is_known:
+        """Return the limits that are nearly reached at this clock time, each once in a run. Mark where the next are."""
+        budget.clear_marks()
+        found, left = list[BudgetWarning](), list[tuple[str, float, float]]()
+        for name, ceiling, threshold in self._thresholds:
+            counter = budget.budgets[name]
+            if counter.limit != ceiling:
+                ceiling = counter.limit
+                threshold = _find_threshold(ceiling)
+            if threshold < counter.used < ceiling:
+                found.append(BudgetWarning(name, counter.used, int(ceiling)))
+                continue
+            left.append((name, ceiling, threshold))
+            if counter.used <= threshold:  # otherwise only an increase of the ceiling can change it
+                counter.lower_mark(threshold + 1)
+        self._thresholds = tuple(left)
+        if not self._time_is_known and now > budget.nearly_over_at:
             self._time_is_known = True
             total = budget.work_seconds
             found.append(BudgetWarning("seconds", int(total - budget.remaining_s()), int(total)))
+        budget.look_at = math.inf if self._time_is_known else budget.nearly_over_at
         return found
-
-
-def _check(name: str, counter: IterationBudget) -> BudgetWarning | None:
-    used, ceiling = counter.used, counter.ceiling
-    return BudgetWarning(name, used, ceiling) if ceiling and 1 > used / ceiling > WARNING_SHARE else None
 
 
 def find_nearly_over(work_at: float, work_seconds: float) -> float:

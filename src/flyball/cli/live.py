@@ -19,6 +19,7 @@ from .. import event as events
 from .._internal.json_reader import JsonReader
 from .._internal.jsonable import to_jsonable
 from .._internal.text import to_one_line
+from ..budget.forecast import Forecast
 from ..budget.snapshot import BudgetSnapshot
 from ..event import Event
 from ..history.timeline import RowKind, Severity, TimelineReader, TimelineRow, format_call
@@ -159,6 +160,7 @@ class Live(Lines):
         super().__init__(console)
         self._live = RichLive(self, console=console, refresh_per_second=8, transient=True)
         self._budgets: Mapping[str, BudgetSnapshot] = {}
+        self._forecast: Forecast | None = None
         self._work_seconds = 0.0
         self._queued_lines: deque[tuple[str, Severity]] = deque()
         self._asking = self._ended = False
@@ -179,6 +181,8 @@ class Live(Lines):
 
     def watch(self, point: Point, progress: Progress, about: object = None) -> None:
         self._budgets = progress.budgets
+        if point in (Point.TURN_STARTED, Point.TURN_ENDED):
+            self._forecast = progress.forecast
         self._work_seconds = progress.envelope.seconds - progress.envelope.reserve_s
 
     def print_line(self, line: str, severity: Severity) -> None:
@@ -223,6 +227,9 @@ class Live(Lines):
         free_lines = options.max_height - _RESERVED_LINES
         for bar in build_bars(self._budgets, top.seconds, self._work_seconds):
             yield Text(bar.render(options.ascii_only), style="red" if bar.is_full else "cyan", no_wrap=True)
+            free_lines -= 1
+        if self._forecast is not None:
+            yield Text(str(self._forecast), style="dim", no_wrap=True)
             free_lines -= 1
         status = f"turn {top.turn}: {top.activity}" if top.turn else top.activity
         yield Text(escape_unprintable(" ".join(status.split())), no_wrap=True, overflow="ellipsis")

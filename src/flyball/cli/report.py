@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .._internal.text import pluralize
+from ..history.forecast import find_recorded_forecast
 from ..history.record import RunRecord
 from ..history.timeline import RowKind, Severity, TimelineRow, build_rows, shorten_rows
 from ..person import escape_control_characters, escape_unprintable
@@ -182,6 +183,9 @@ def iter_end_sections(record: RunRecord) -> Iterator[tuple[str, str, str]]:
         format_paragraph(data.text("explanation")),
         _choose_colour(record.stop),
     )
+    forecast = find_recorded_forecast(record) if record.stop in (None, Stop.PAUSED) else None
+    if forecast is not None:
+        yield "forecast", f"If it goes on as before, {forecast}.", ""
     for question in data.nested_list("questions"):
         yield "open question", format_paragraph(question.text("text")), "cyan"
     if hints := build_hints(record):

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from threading import get_ident
 from typing import Any
 
 from .. import event
+from ..budget.forecast import Forecast, describe_forecast
 from ..budget.limits import ResolvedLimits
 from ..budget.price import Unpriced
 from ..budget.remedy import describe_refusal_remedy
 from ..budget.run_budget import TurnBudget
 from ..budget.spending import Spending
 from ..errors import UsageError
-from ..progress import Point
+from ..progress import Point, RunPace
 from ..recorder import Fields, Recorder
 from ..result import Result, Stop, read_facts
 from ..rules import RuleSet
@@ -47,6 +48,12 @@ class GovernedRun:
         )
         self.tokens = self.envelope.budgets["tokens"]
         self.max_output_tokens = model.max_output_tokens
+        """Longest reply in tokens. None means no limit."""
+        self.report = self._limits.report
+        """Cap of a report."""
+        caps = (model.max_output_tokens, self.report.tokens)
+        self.max_report_tokens = min((cap for cap in caps if cap is not None), default=None)
+        """Longest report in tokens. None means no limit."""
         self.tier_prices = model.tier_prices
         self.unsettled = options.unsettled
         self.active_rules: ActiveRules | None = None
@@ -65,6 +72,8 @@ class GovernedRun:
         self._turn_budget = self.envelope.budgets["turns"]
         self._turn: Turn | None = None
         self._number = 0
+        self._token_marks: list[int] = []
+        """Tokens used after each turn, for forecasts."""
         self._turns = 0
         """Turns that took place. Refunds do not lower it."""
         self._requests = 0
@@ -82,6 +91,7 @@ class GovernedRun:
             max_extension_s = max(0.0, self._limits.max_extended_seconds - self._limits.seconds)
             run_id = self._recorder.header.run_id
             self.active_rules = ActiveRules(rules, self, run_id, self.envelope, metadata, max_extension_s)
+            self.active_rules.progress.pace = self.pace
             self._consult_rules(Point.RUN_STARTED)
 
     def complete(self, text: str) -> None:
@@ -224,6 +234,17 @@ class GovernedRun:
             if turn is self._turn or (self._parallel is not None and turn in self._parallel.open):
                 self._close_turn(turn)
 
+    @property
+    def forecast(self) -> Forecast | None:
+        """Limit that will be met first. None if it is not known yet, or if none will be met."""
+        with self.lock:
+            return self.pace.find_forecast(self.envelope)
+
+    @cached_property
+    def pace(self) -> RunPace:
+        """Spend of the last turns."""
+        return RunPace(self._recorder, self._token_marks)
+
     def is_over(self, allowed: frozenset[Stop] = frozenset()) -> bool:
         """Check whether the run ends, for another reason than the allowed ones."""
         return self.is_closing or bool(self.ending.stops - allowed)
@@ -321,12 +342,14 @@ class GovernedRun:
 
     def _try_start_turn(self) -> bool:
         """Start the claimed turn, or refund it if a rule stops the run first."""
-        self._number = self._recorder.turn = self._number + 1
+        self._number += 1
+        self._recorder.start_turn(self._number)
         self.tell(event.TurnStarted)
         envelope = self.envelope
-        for warning in envelope.warnings.take(envelope, self.now()):
-            self.tell(event.BudgetWarned, *warning)
-        if self.active_rules is not None:
+        if envelope.take_changes(self.now()):
+            for warning in envelope.warnings.take(envelope, self.now()):
+                forecast = self.forecast if self._recorder.sinks else None
+                self.tell(event.BudgetWarned, *warning, *describe_forecast(forecast))
             self._consult_rules(Point.TURN_STARTED)
         if not self.ending.stops or (self._parallel is not None and not self.is_over(LIMIT_STOPS)):
             return True
@@ -334,6 +357,7 @@ class GovernedRun:
         if refunded:
             self.tell(event.Refunded, "turns", refunded, "round_never_started")
         self.tell(event.TurnEnded)
+        self._token_marks.append(self.tokens.used)
         return False
 
     def _consult_rules(self, point: Point, about: object = None) -> None:
@@ -357,11 +381,12 @@ class GovernedRun:
         self._turns += turn.took_place and not turn.grace
         self.tell_refusals()
         if turn.grace:
-            self.tell(event.GraceEnded, bool(self.ending.text))
+            self.tell(event.GraceEnded, bool(self.ending.text), ())
             return
         if self.active_rules is not None:
             self._consult_rules(Point.TURN_ENDED)
         self.tell(event.TurnEnded)
+        self._token_marks.append(self.tokens.used)
 
     def _build_result(self, stop: Stop, by: str | None, failure: Mapping[str, Any] | None) -> Result:
         envelope, header = self.envelope, self._recorder.header

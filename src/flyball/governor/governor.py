@@ -10,6 +10,7 @@ from .govern_options import GovernOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
+    from ..budget.forecast import Forecast
     from ..budget.run_budget import TurnBudget
     from ..event import Event, Header
     from ..recorder import Fields
@@ -99,6 +100,11 @@ class govern(GovernOptions):  # noqa: N801  (reads as a verb: `with govern(limit
     def envelope(self) -> TurnBudget:
         """Budgets and deadlines of the open run."""
         return self._require_open().envelope
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """Limit that the open run will meet first, and after about how many turns. None if it is not known yet."""
+        return self._require_open().forecast
 
     def result(self) -> Result:
         """Return the result, available after the `with` block.

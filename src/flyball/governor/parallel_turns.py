@@ -111,7 +111,8 @@ class ParallelTurns:
         run = self._run
         validation.check_optional_int("turn, input_tokens", input_tokens)
         validation.check_optional_int("turn, max_output_tokens", max_output_tokens)
-        caps = [cap for cap in (max_output_tokens, run.max_output_tokens) if cap is not None]
+        longest = run.max_report_tokens if is_grace else run.max_output_tokens
+        caps = [cap for cap in (max_output_tokens, longest) if cap is not None]
         tokens = run.spending.likely_input_tokens if input_tokens is None else input_tokens
         return Need(tokens, min(caps, default=None), turns, is_grace, shares)
 

@@ -79,7 +79,9 @@ class ReservedTurn(Turn):
         self._is_input_held = self._is_output_held = True
 
     def _build_need(self, input_tokens: int) -> Need:
-        return Need(input_tokens, self._run.max_output_tokens, is_grace=self.grace)
+        run = self._run
+        longest = run.max_report_tokens if self.grace else run.max_output_tokens
+        return Need(input_tokens, longest, is_grace=self.grace)
 
     def _hold_output(self) -> int | None:
         # Only for a request without a reported usage: it has happened, so it does not wait.

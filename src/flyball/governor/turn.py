@@ -30,8 +30,8 @@ class Turn:
     """
 
     __slots__ = (
-        "_closed", "_holds", "_is_input_held", "_is_output_held", "_output", "_refund_reason", "_run", "_spending",
-        "denied", "envelope", "grace", "messages_to_add", "number", "requests", "took_place",
+        "_closed", "_holds", "_is_input_held", "_is_output_held", "_output", "_refund_reason", "_report_at", "_run",
+        "_spending", "denied", "envelope", "grace", "messages_to_add", "number", "requests", "took_place",
     )  # fmt: skip
 
     conversation: Hashable = None
@@ -50,6 +50,8 @@ class Turn:
         """Reason why a rule denied the last claimed call. None if no rule did."""
         self.envelope = run.envelope
         """Budgets and deadlines of the run."""
+        if grace:
+            self._report_at = min(run.envelope.hard_at, run.now() + run.report.seconds)
         self._run = run
         self._spending = run.spending
         self._holds: list[Holds] = []
@@ -59,13 +61,12 @@ class Turn:
 
     @property
     def deadline(self) -> Deadline:
-        """Deadline of this turn: the end of work, or of the run in the grace turn."""
-        return self.envelope.hard if self.grace else self.envelope.work
+        """Deadline of this turn: the end of work, or of the report in the grace turn."""
+        return Deadline(self._report_at, self.envelope.clock) if self.grace else self.envelope.work
 
     def remaining_s(self) -> float:
         """Return the seconds until this turn must end."""
-        envelope = self.envelope
-        return max(0.0, (envelope.hard_at if self.grace else envelope.work_at) - self._run.now())
+        return max(0.0, (self._report_at if self.grace else self.envelope.work_at) - self._run.now())
 
     @property
     def model(self) -> str | None:
@@ -283,11 +284,12 @@ class Turn:
 
     def _hold_output(self) -> int | None:
         # `expect()` has already reserved the input; otherwise leave room for the largest input so far.
-        spending, max_output_tokens = self._spending, self._run.max_output_tokens
+        spending, run = self._spending, self._run
+        max_output_tokens = run.max_report_tokens if self.grace else run.max_output_tokens
         input_tokens = 0 if self._is_input_held else spending.largest_input_tokens
         if spending.price is None:  # only tokens to reserve: one step
             max_tokens = math.inf if max_output_tokens is None else input_tokens + max_output_tokens
-            held = self._run.tokens.reserve(input_tokens + 1, max_tokens)
+            held = run.tokens.reserve(input_tokens + 1, max_tokens)
             if held:
                 self._holds.append((held, 0))
                 return held - input_tokens

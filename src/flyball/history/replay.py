@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _VOLATILE_FIELDS = frozenset(
     {
         "at", "budgets", "limits", "metadata", "parent_run_id", "run_id", "seconds", "seq", "session_id", "size",
-        "time", "timeout_s", "estimated_tokens", "wait_s",
+        "time", "timeout_s", "estimated_tokens", "wait_s", "forecast", "turns_left", "unsupported",
     }
 )  # fmt: skip
 """Event fields that are ignored in comparisons."""

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from .._internal.json_reader import JsonReader
 from .._internal.text import pluralize, to_one_line
+from ..budget.forecast import Forecast
 from ..errors import quote_value
 from ..unit import Unit
 
@@ -259,7 +260,8 @@ _ROW_BUILDERS: Mapping[str, _RowBuilder] = {
     "budget_refused": lambda event: (RowKind.REFUSED, event.text("flag"), Severity.BAD),
     "budget_warned": lambda event: (
         RowKind.WARNED,
-        f"{event.text('budget')}: {_format_amount(event, 'used')} of {_format_amount(event, 'ceiling')}",
+        f"{event.text('budget')}: {_format_amount(event, 'used')} of {_format_amount(event, 'ceiling')}"
+        f"{_format_forecast(event)}",
         Severity.WARN,
     ),
     "repeated": lambda event: (
@@ -273,6 +275,12 @@ _ROW_BUILDERS: Mapping[str, _RowBuilder] = {
     ),
     "steered": lambda event: (RowKind.STEERED, to_one_line(event.text("text")), Severity.INFO),
 }  # fmt: skip
+
+
+def _format_forecast(event: JsonReader) -> str:
+    if event.get("turns_left") is None or not event.text("forecast"):
+        return ""
+    return f"; {Forecast(event.text('forecast'), event.integer('turns_left'))}"
 
 
 def _format_emitted(event: JsonReader) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import event
-from ..outcome import BaseOutcome, Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
+from ..outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
 from ..progress import Notice, Point
 from ..request import Call
 from ..result import Stop
@@ -20,17 +20,13 @@ _UNCOUNTED_REASONS = frozenset({Reason.BUDGET, Reason.DEADLINE, Reason.OVERLOAD,
 _EXECUTED = (Success, Failure, Timeout)
 
 
-def check_loop(run: RunState, call: Call, prepared: Prepared | Outcome) -> Denied | None:
-    """Deny a call that continues a loop; None if it does not."""
+def check_loop(run: RunState, call: Call, canonical: bytes | None) -> Denied | None:
+    """Deny a call that continues a loop; None if it does not. `canonical` are its arguments, if it is valid."""
     repetition = run.repetition
-    canonical = None if isinstance(prepared, BaseOutcome) else prepared.canonical_arguments
     key = repetition.call_keys[call.id] = build_call_key(call) if canonical is None else (call.name, canonical)
-    if not repetition.loop_keys:
+    if not repetition.loop_keys or not repetition.is_looping(key, run.progress.turn):
         return None
-    turn = run.progress.turn
-    if not repetition.is_looping(key, turn):
-        return None
-    repetition.record_denial(turn)
+    repetition.record_denial(run.progress.turn)
     run.recorder.emit(event.Repeated, call.name, 1, 1, "denied")
     message = "this call was repeated with the same result each time. Do something else, or say what blocks you"
     return Denied(call_id=call.id, tool=call.name, reason=Reason.REPEATED, message=f"{message}.")
@@ -85,16 +81,16 @@ def _build_duplicate_outcome(call: Call, earlier: Success, policy: Duplicates) -
 
 
 def record_outcome(run: RunState, call: Call, outcome: Outcome, tool: ToolFacts | None) -> None:
-    """Record an outcome, and add a notice if calls repeat or fail in the same way."""
-    kind, repetition = type(outcome), run.repetition
+    """Record an outcome, and add a notice if calls repeat or fail in the same way. `tool` is None if it was not run."""
+    repetition = run.repetition
     key = repetition.call_keys.pop(call.id, None) or build_call_key(call)
-    if kind is not Success and _is_uncounted(run, outcome):
+    if type(outcome) is not Success and _is_uncounted(run, outcome):
         return
     earlier = outcome if outcome.same_as is None else repetition.find_success(key) or outcome
-    wrote = polls = False
-    if tool is not None:
-        wrote, polls = (tool.writes and kind in _EXECUTED) or _has_state_changes(outcome), tool.poll
-    loop = repetition.record(key, earlier, run.progress.turn, wrote, polls)
+    if repetition.keeps_results:
+        repetition.keep_result(key, earlier, tool is not None and _has_written(tool, outcome))
+    polls = tool is not None and tool.poll
+    loop = repetition.record(key, None if polls else earlier, run.progress.turn)
     if loop is not None:
         run.recorder.emit(event.Repeated, call.name, len(loop.tools), loop.times, "noticed")
         notice = Notice(_format_loop_notice(loop), by="repetition", category="repetition", priority="high")
@@ -105,6 +101,12 @@ def record_outcome(run: RunState, call: Call, outcome: Outcome, tool: ToolFacts 
         run.hooks.notices.add(Notice(f"{hint} Try another way.", by="repetition", category="repetition"))
 
 
+def _has_written(tool: ToolFacts, outcome: Outcome) -> bool:
+    """Return True if a call may have changed something, or changed state that other tools may read."""
+    changes = type(outcome) is Success and len(outcome.changes) > 0
+    return changes or (tool.writes and type(outcome) in _EXECUTED)
+
+
 def _is_uncounted(run: RunState, outcome: Outcome) -> bool:
     """Return True if an outcome says nothing about its call."""
     if type(outcome) is not Denied:
@@ -112,11 +114,6 @@ def _is_uncounted(run: RunState, outcome: Outcome) -> bool:
     if outcome.reason is Reason.RULE:  # the rule may want something done again
         run.repetition.forget_results()
     return outcome.reason in _UNCOUNTED_REASONS
-
-
-def _has_state_changes(outcome: Outcome) -> bool:
-    """Return True if a call changed state that other tools may read."""
-    return type(outcome) is Success and len(outcome.changes) > 0
 
 
 def _format_loop_notice(loop: Loop) -> str:

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from .._internal.jsonable import to_json_text
 from ..budget.run_budget import Refusal
@@ -34,11 +34,13 @@ class Effect(Generic[A_co]):
 
     __slots__ = ()
 
-    def describe(self) -> tuple[Any, ...]:
-        """Return the kind of the effect and what is new in it, which is what a fingerprint reads.
+    kind: ClassVar[str]
+    """Name in fingerprints. It is stored data: it stays when the class is renamed."""
 
-        A run that can pause keeps this of each effect, so it must be cheap. The names of the kinds are stored data: a
-        name stays when its class is renamed.
+    def describe(self) -> tuple[Any, ...]:
+        """Return the class of the effect and what is new in it, which is what a fingerprint reads.
+
+        A run that can pause keeps this of each effect, so it must be cheap.
         """
         raise TypeError(f"a {type(self).__name__} has no fingerprint")
 
@@ -47,13 +49,15 @@ class Effect(Generic[A_co]):
 class Ask(Effect[Reply | ModelFailure]):
     """Ask the model. Deadlines of effects are in the run's own seconds."""
 
+    kind = "Ask"
+
     request: Request
     deadline: float
 
     def describe(self) -> tuple[Any, ...]:
         """Return the purpose, the number of messages and the notices. The messages were new when they were appended."""
         request = self.request
-        return "Ask", request.purpose, len(request.messages), request.notices
+        return Ask, request.purpose, len(request.messages), request.notices
 
 
 class Doable(Protocol):
@@ -69,24 +73,28 @@ class Doable(Protocol):
 class Act(Effect[Sequence[Outcome]]):
     """Make calls in parallel."""
 
+    kind = "Act"
+
     acts: Sequence[Doable]
     deadline: float
 
     def describe(self) -> tuple[Any, ...]:
         """Return the calls."""
-        return ("Act", *map(_get_call, self.acts))
+        return (Act, *map(_get_call, self.acts))
 
 
 @dataclass(slots=True)
 class Append(Effect[None]):
     """Save messages in the transcript."""
 
+    kind = "Append"
+
     messages: Sequence[Message]
 
     def describe(self) -> tuple[Any, ...]:
         """Return the messages."""
         rows = [(message.n, message.type, message.role, message.content, message.payload) for message in self.messages]
-        return "Append", *rows
+        return Append, *rows
 
 
 @dataclass(slots=True)
@@ -95,6 +103,8 @@ class Grant(Effect[Refusal | None]):
 
     A claim is all or nothing. A refusal concerns only the claim.
     """
+
+    kind = "Grant"
 
     claim: Mapping[str, int] = field(default_factory=dict[str, int])
     """Counts to claim, tokens and money to reserve."""
@@ -106,29 +116,33 @@ class Grant(Effect[Refusal | None]):
     def describe(self) -> tuple[Any, ...]:
         """Return the names of the budgets. Their amounts may differ in a replay."""
         reasons = {reason: sorted(amounts) for reason, amounts in self.refund.items()}
-        return "Grant", sorted(self.claim), self.settle is not None, reasons
+        return Grant, sorted(self.claim), self.settle is not None, reasons
 
 
 @dataclass(slots=True)
 class Decide(Effect[Verdict]):
     """Ask a person."""
 
+    kind = "Decide"
+
     question: Question
 
     def describe(self) -> tuple[Any, ...]:
         """Return the question."""
-        return "Decide", self.question.id, self.question.text
+        return Decide, self.question.id, self.question.text
 
 
 @dataclass(slots=True)
 class Wait(Effect[None]):
     """Let time pass."""
 
+    kind = "Wait"
+
     until: float
 
     def describe(self) -> tuple[Any, ...]:
         """Return the kind only: the time differs in a replay."""
-        return ("Wait",)
+        return (Wait,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +258,8 @@ class Fingerprint:
         return self._compute(effect.describe())
 
     def _compute(self, description: tuple[Any, ...]) -> int:
-        kind, *data = description
-        if kind == "Act":
+        effect, *data = description
+        if effect is Act:
             data = [(call.id, call.name, call.arguments) for call in data]
-        text = to_json_text([kind, None if kind == "Wait" else data], sort_keys=True)
+        text = to_json_text([effect.kind, None if effect is Wait else data], sort_keys=True)
         return zlib.crc32(text.encode("utf-8", "replace"), self.value)

@@ -22,6 +22,8 @@ class End:
     output: object = None
     grace: bool = False
     """True if the model reports although no limit was reached."""
+    unsupported: tuple[str, ...] = ()
+    """Claims of the report that no outcome supports."""
     budget: str | None = None
     """Limit that was reached."""
 

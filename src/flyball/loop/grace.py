@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from .. import event
 from .._internal.text import pluralize
 from ..budget.spending import NO_HOLDS
+from ..completion.report_check import RecordedWork
 from ..outcome import Reason
 from ..progress import Progress
 from ..request import (
@@ -32,7 +34,11 @@ from .tool_calls import deny_calls
 _LAST_CALLS = 5
 
 
-def build_report(progress: Progress, turns: int, warning: str | None) -> str:
+_NO_REPORT = "The model wrote no report; this one is made from the record of the run."
+_OWN_REPORT = "The model wrote the report above; this one is made from the record of the run."
+
+
+def build_report(progress: Progress, turns: int, warning: str | None, origin: str = _NO_REPORT) -> str:
     """Write a report without a model: what was done, what failed, and the last calls."""
     done = _format_counts(progress.successes)
     failed = _format_counts(progress.failures)
@@ -44,9 +50,9 @@ def build_report(progress: Progress, turns: int, warning: str | None) -> str:
     if progress.results:
         newest = "\n".join(map(format_outcome, progress.results[-_LAST_CALLS:]))
         text += f"\nThe last calls:\n{newest}"
-    if progress.text:
+    if progress.text and origin is _NO_REPORT:
         text += f"\nThe model last said: {progress.text}"
-    return text + "\nThe model wrote no report; this one is made from the record of the run."
+    return f"{text}\n{origin}"
 
 
 def _format_counts(counts: dict[str, int]) -> str:
@@ -67,33 +73,60 @@ def take_grace_turn(run: RunState, end: End) -> Flow[End]:
     if not (end.stop in _STOPS_WITH_GRACE or end.grace) or not run.spec.behaviour.grace:
         return end
     run.budget.open_reserve()
+    deadline = min(run.budget.hard_at, run.clock.at + run.spec.limits.report.seconds)
     run.recorder.emit(event.GraceStarted, end.stop.value)
-    text: str | None = None
+    report: Reply | None = None
+    unsupported: tuple[str, ...] = ()
     try:
-        text = yield from _ask_for_report(run, end)
+        message_count = len(run.messages.history)
+        report = yield from _ask_for_report(run, end, deadline)
+        unsupported = _find_unsupported(run, report, message_count)
     finally:
-        run.recorder.emit(event.GraceEnded, text is not None)
-    return replace(end, text=text or build_report(run.progress, run.turns, end.warning))
+        run.recorder.emit(event.GraceEnded, report is not None, unsupported)
+    return replace(end, text=_build_text(run, end, report, unsupported), unsupported=unsupported)
 
 
-def _ask_for_report(run: RunState, end: End) -> Flow[str | None]:
-    """Return the model's report; None if it cannot be asked, or says nothing."""
+def _find_unsupported(run: RunState, report: Reply | None, message_count: int) -> tuple[str, ...]:
+    """Return the claims of the model's report that no outcome in the messages before it supports."""
+    if report is None or not run.spec.behaviour.check_report:
+        return ()
+    work = RecordedWork(run.messages.history[:message_count])
+    return tuple(map(str, work.find_unsupported(report.text)))
+
+
+def _build_text(run: RunState, end: End, report: Reply | None, unsupported: Sequence[str]) -> str:
+    """Return the model's report. One that claims too much, was cut off or is missing gets the record beside it."""
+    if report is None:
+        return build_report(run.progress, run.turns, end.warning)
+    parts = [report.text]
+    if unsupported:
+        parts.append(f"The record of the run does not support this: {'; '.join(unsupported)}.")
+    if report.finish in (Finish.CUT, Finish.LENGTH):
+        parts.append("The report was cut off.")
+    if len(parts) == 1:
+        return report.text
+    parts.append(build_report(run.progress, run.turns, end.warning, _OWN_REPORT))
+    return "\n\n".join(parts)
+
+
+def _ask_for_report(run: RunState, end: End, deadline: float) -> Flow[Reply | None]:
+    """Return the reply with the model's report; None if it cannot be asked, or says nothing."""
     if run.budget.budgets["turns"].ceiling == 0:  # the run may not ask a model at all
         return None
-    reply = yield from _send_grace_request(run, end)
+    reply = yield from _send_grace_request(run, end, deadline)
     while isinstance(reply, ModelFailure) and (reply.kind is FailureKind.INTERRUPTED or change_for_report(run, reply)):
         run.messages.remove_grace_request()
-        reply = yield from _send_grace_request(run, end)
+        reply = yield from _send_grace_request(run, end, deadline)
     if not isinstance(reply, Reply):
         return None
     calls = run.add_reply(reply)
     deny_calls(run, calls, Reason.BUDGET, "only a report was asked for; nothing is done any more")
-    return reply.text if reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER else None
+    return reply if reply.text.strip() and reply.finish is not Finish.CONTENT_FILTER else None
 
 
-def _send_grace_request(run: RunState, end: End) -> Flow[Reply | ModelFailure | None]:
+def _send_grace_request(run: RunState, end: End, deadline: float) -> Flow[Reply | ModelFailure | None]:
     """Return the answer to the request for a report; None if it cannot be made."""
-    if _is_too_late(run):
+    if run.clock.at >= deadline:
         return None
     request = _build_request(run, _build_instruction(end))
     if request is None:
@@ -105,16 +138,12 @@ def _send_grace_request(run: RunState, end: End) -> Flow[Reply | ModelFailure | 
         return None
     if run.shared is not None:
         granted, _ = yield from shared_budget.claim_request(
-            run, run.shared, holds, lambda run: run.signals.is_cancelled or _is_too_late(run)
+            run, run.shared, holds, lambda run: run.signals.is_cancelled or run.clock.at >= deadline
         )
         if not granted:
             return None
     run.messages.add_grace_request(request.messages[-1])
-    return (yield from send_request(run, request, tokens, holds, run.budget.hard_at))
-
-
-def _is_too_late(run: RunState) -> bool:
-    return run.clock.at >= run.budget.hard_at
+    return (yield from send_request(run, request, tokens, holds, deadline))
 
 
 def _build_instruction(end: End) -> str:
@@ -156,6 +185,7 @@ def _build_request(run: RunState, instruction: str) -> Request | None:
     if affordable is not None and affordable < _MIN_REPORT_TOKENS:
         return None
     longest = spec.model.max_output_tokens if affordable is None else run.model.card.output_room(tokens)
-    max_output = min((limit for limit in (affordable, longest) if limit is not None), default=None)
+    caps = (affordable, longest, spec.limits.report.tokens)
+    max_output = min((limit for limit in caps if limit is not None), default=None)
     request = Request([*messages, last], spec.instructions, (), Purpose.GRACE, max_output)
     return prepare_request(run, request, notices)

@@ -16,8 +16,7 @@ class Hooks:
     """Hooks and rules of one run, with the notices, questions and faults that came from them."""
 
     __slots__ = (
-        "_recorder", "all", "faults", "notices", "own", "questions", "refusals_reported", "rule_points", "rules",
-        "sent",
+        "_recorder", "all", "due_points", "faults", "notices", "own", "questions", "refusals_reported", "rules", "sent",
     )  # fmt: skip
 
     def __init__(
@@ -25,13 +24,13 @@ class Hooks:
         hooks: tuple[Hook, ...],
         rules: RuleEngine | None,
         recorder: Recorder,
-        rule_points: frozenset[Point] = frozenset(),
+        due_points: frozenset[Point] = frozenset(),
     ) -> None:
         self.own = hooks
         """Hooks of the agent."""
         self.rules = rules
-        self.rule_points = rule_points
-        """Points at which some rule is evaluated."""
+        self.due_points = due_points
+        """Points at which rules are evaluated in this turn."""
         self.all: tuple[Hook, ...] = hooks if rules is None else (*hooks, rules)
         """Hooks of the agent, and its rules."""
         self.notices = Notices()

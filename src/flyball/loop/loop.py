@@ -170,6 +170,7 @@ def _build_result(run: RunState, end: End) -> Result:
         state=run.state,
         sensitive=run.spec.tools.sensitive,
         completion=describe_completion(run, end.stop),
+        unsupported=end.unsupported,
         reflections=tuple(run.reflections.texts),
         faults=tuple(run.hooks.faults),
         fallbacks=run.model.changes,

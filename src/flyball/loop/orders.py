@@ -21,9 +21,12 @@ def call_hooks(run: RunState, point: Point, about: object = None) -> Veto | None
     call, it did.
     """
     hooks, veto = run.hooks, None
-    for hook in hooks.all if point in hooks.rule_points else hooks.own:
+    for hook in hooks.all if point in hooks.due_points else hooks.own:
         try:
-            for order in hook(point, run.progress, about) or ():
+            orders = hook(point, run.progress, about)
+            if not orders:
+                continue
+            for order in orders:
                 if type(order) is Veto:
                     veto = veto or order
                 else:

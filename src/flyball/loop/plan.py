@@ -274,10 +274,15 @@ class RuleSpec:
     """Compiled rules. None means no rules, not even the core rules."""
     points: frozenset[Point] = frozenset()
     """Points at which some rule is checked."""
+    quiet_points: frozenset[Point] = field(init=False)
+    """The same for a turn before which no budget has changed in a way that rules must know."""
     need_approval: bool = False
     """True if some rule asks a person about calls."""
     start_cache: StartCache | None = None
     """Thresholds at the start of a run that inherits nothing. None until the first such run."""
+
+    def __post_init__(self) -> None:
+        self.quiet_points = self.points - {Point.TURN_STARTED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +311,8 @@ class Behaviour:
 
     grace: bool = True
     """True if a run that reached a limit gets one more request, without tools, for a report."""
+    check_report: bool = True
+    """True if claims of a report that no outcome supports are named beside it."""
     single_turn: bool = False
     """True if the run ends after one turn."""
     asks_for_extension: bool = False
@@ -348,6 +355,18 @@ class AgentSpec:
     behaviour: Behaviour = field(default_factory=Behaviour)
     origin: object = field(default_factory=object)
     """Identity of the agent. All specs derived from one have the same origin."""
+    may_need_approval: bool = field(init=False)
+    """True if a person may be asked about calls."""
+    may_pause: bool = field(init=False)
+    """True if a person may be asked anything, so that a run may wait for the answer."""
+
+    def __post_init__(self) -> None:
+        rules, tools = self.rules, self.tools
+        rules_ask = rules.ruleset is not None and rules.ruleset.can_ask_person
+        may_need_approval = bool(tools.need_approval or rules.need_approval)
+        may_pause = rules_ask or may_need_approval or self.behaviour.asks_for_extension
+        object.__setattr__(self, "may_need_approval", may_need_approval)
+        object.__setattr__(self, "may_pause", bool(may_pause or rules.hooks or tools.sources))
 
     def with_limits(self, limits: ResolvedLimits) -> AgentSpec:
         """Return the spec with other limits. The start cache of its rules is dropped, because it depends on them."""
@@ -426,6 +445,11 @@ class Plan:
     """True if claims also count in budgets that other runs share."""
     jitter_seed: int = 0
     """Seed for the random part of waits."""
+
+    @property
+    def inherits(self) -> bool:
+        """True if the run starts with less than the limits of its agent: with less time, or with capped amounts."""
+        return self.max_amounts is not None or self.max_seconds != math.inf or self.level > 0 or self.elapsed_s > 0
 
     @property
     def header(self) -> Header:

@@ -21,11 +21,13 @@ class LoopPlayer:
     The caller performs `effect` and sends the answer, until `effect` is None and `result` is set.
     """
 
-    __slots__ = ("_loop", "_send", "answers", "effect", "result")
+    __slots__ = ("_described", "_loop", "_send", "answers", "effect", "result")
 
-    def __init__(self, plan: Plan, recorder: Recorder) -> None:
+    def __init__(self, plan: Plan, recorder: Recorder, described: list[Any] | None = None) -> None:
+        """Create the loop. `described` receives the descriptions of the answered effects, one after the other."""
         self._loop: Flow[Result] = converse(plan, recorder)
         self._send: Callable[[Any], Effect[Any]] = self._loop.send
+        self._described = described
         self.answers: list[Answer[Any]] = []
         """Answers so far. The run can be replayed from them."""
         self.effect: Effect[Any] | None = None
@@ -42,8 +44,10 @@ class LoopPlayer:
 
         As with every generator, None starts it.
         """
-        if answer is not None:
+        if answer is not None and self.effect is not None:
             self.answers.append(answer)
+            if self._described is not None:
+                self._described += self.effect.describe()
         try:
             effect = self.effect = self._send(answer)
         except StopIteration as end:

@@ -19,6 +19,8 @@ _COMPARED_CHARACTERS = 8_000
 """Characters of an excerpt that are compared; the rest names its artifact, which differs in each call."""
 _decode_json = json.JSONDecoder().raw_decode  # takes a third of the time of json.loads
 
+_MAX_RECENT = 2 * WINDOW_SIZE
+
 Key = tuple[str, str | bytes]
 """Name of a tool, and its arguments in canonical form."""
 _NONE: frozenset[Key] = frozenset()
@@ -136,22 +138,24 @@ class Repetition:
         if self._first_denied_turn is None:
             self._first_denied_turn = turn
 
-    def record(self, key: Key, outcome: Outcome, turn: int, writes: bool = False, polls: bool = False) -> Loop | None:
-        """Record an outcome. Return the loop that it completes, if the model has no notice of it yet."""
-        if self.keeps_results:
-            self._keep_result(key, outcome, writes)
+    def record(self, key: Key, outcome: Outcome | None, turn: int) -> Loop | None:
+        """Record a call and its outcome, None for a poll, which is never the same.
+
+        Return the loop that it completes, if the model has no notice of it yet.
+        """
         if self.loop_keys and key not in self.loop_keys:
             self._clear_loop()
         ring = self._recent
-        ring.append((key, None if polls else outcome))
-        if len(ring) > 2 * WINDOW_SIZE:
+        ring.append((key, outcome))
+        if len(ring) > _MAX_RECENT:
             del ring[:-WINDOW_SIZE]
         if key in self._seen_keys:
             return None if self.loop_keys else self._find_loop(turn)
         self._seen_keys.add(key)
         return None
 
-    def _keep_result(self, key: Key, outcome: Outcome, writes: bool) -> None:
+    def keep_result(self, key: Key, outcome: Outcome, writes: bool) -> None:
+        """Keep a result for equal calls. A call that writes outdates earlier results."""
         if type(outcome) is Success:
             if writes:
                 self.forget_results()

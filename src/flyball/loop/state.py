@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -13,7 +12,7 @@ from ..budget.spending import Spending
 from ..errors import UnknownBudget
 from ..outcome import Success
 from ..person import Question, Verdict
-from ..progress import Evidence, Progress
+from ..progress import Evidence, Progress, RunPace
 from ..recorder import Recorder
 from ..request import Call, Reply
 from ..result import Result
@@ -48,7 +47,9 @@ class RunState:
         self.spec = spec
         self.recorder = recorder
         self.clock = LoopClock(plan.started_at)
-        self.budget = spec.limits.open(self.clock, plan.max_seconds, plan.max_amounts, plan.level)
+        start = None if plan.inherits else spec.rules.start_cache
+        limits = spec.limits if start is None else start.limits
+        self.budget = limits.open(self.clock, plan.max_seconds, plan.max_amounts, plan.level)
         if plan.elapsed_s:
             self.clock.at = recorder.at = plan.elapsed_s
         main, kind = spec.model.main, ModelSpending if spec.limits.has_model_budgets else Spending
@@ -61,14 +62,14 @@ class RunState:
         """Values that tools and rules have set."""
         self.progress = Progress(
             plan.run_id, self.budget, self.messages.history, self.state, plan.metadata, 0, 0, "", (), (), [], {}, {},
-            agent=spec.name, number=plan.session_run_number,
+            agent=spec.name, number=plan.session_run_number, pace=RunPace(recorder),
         )  # fmt: skip
         self.evidence: EvidenceTracker | None = None
         if spec.completion.policy is not None or spec.tools.rules is not None:
             self.evidence = self._build_evidence()
         keeps_results = spec.tools.skip_duplicates or spec.behaviour.duplicates is not _ALLOW
         self.repetition = Repetition(spec.behaviour.thresholds, keeps_results)
-        rules = None if spec.rules.ruleset is None else spec.rules.ruleset.begin(self._find_start_cache())
+        rules = None if spec.rules.ruleset is None else spec.rules.ruleset.begin(start or self._build_start_cache())
         self.hooks = Hooks(spec.rules.hooks, rules, recorder, spec.rules.points)
         self.signals = StopSignals(self.clock.at >= self.budget.work_at)
         self.shared = SharedBudget() if plan.has_shared_budget else None
@@ -94,15 +95,15 @@ class RunState:
         tracker = None if spec.tools.rules is None else spec.tools.rules.begin()
         return EvidenceTracker(progress.evidence, tracker)
 
-    def _find_start_cache(self) -> StartCache | None:
-        """Return what rules know of the first turn, if the run starts like every run of its agent."""
-        plan, spec = self.plan, self.spec
-        inherits = plan.max_amounts is not None or plan.max_seconds != inf or plan.level or plan.elapsed_s
-        if inherits or spec.rules.ruleset is None or spec.limits.limits.until is not None:
+    def _build_start_cache(self) -> StartCache | None:
+        """Return what rules know of the first turn, for all runs that start like this one."""
+        spec = self.spec
+        if self.plan.inherits or spec.rules.ruleset is None or spec.limits.limits.until is not None:
             return None
-        if spec.rules.start_cache is None:
-            spec.rules.start_cache = StartCache()
-            spec.rules.start_cache.watch = spec.rules.ruleset.begin().build_initial_watch(self.progress)
+        watch, limits = spec.rules.ruleset.begin().build_initial_watch(self.progress), spec.limits
+        if watch is not None:
+            limits = limits.with_marks(watch.marks, min(watch.until, self.budget.nearly_over_at))
+        spec.rules.start_cache = StartCache(limits, watch)
         return spec.rules.start_cache
 
     def perform(self, effect: Effect[T]) -> Flow[T]:

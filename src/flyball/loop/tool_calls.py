@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import cast
 
 from ..event import Refunded, ToolEnded, ToolStarted
 from ..outcome import BaseOutcome, Cancelled, Denied, Outcome, Reason, Status, Success, Timeout
@@ -27,22 +28,23 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     shared, recall = run.shared, run.spec.tools.recall
     group_n = run.messages.next_n if len(calls) > 1 else None
     for group in run.admission.group_calls(calls):
-        prepared: list[Prepared | Outcome] = []
         started: list[Prepared] = []
+        others: dict[str, Outcome] = {}
+        """Outcomes of the calls that no driver makes, by call id."""
         for call in group:
             ready = _prepare_call(run, call)
             if shared is not None and not isinstance(ready, BaseOutcome):
                 ready = yield from _claim_shared(run, shared, ready)
-            if recall is not None and call.name == recall["name"] and not isinstance(ready, BaseOutcome):
-                prepared.append(read_artifact(run, ready))
-                continue
-            prepared.append(ready)
-            if not isinstance(ready, BaseOutcome):
+            if isinstance(ready, BaseOutcome):
+                others[call.id] = ready
+                if run.evidence is not None:
+                    run.evidence.withdraw(ready)
+            elif recall is not None and call.name == recall["name"]:
+                others[call.id] = read_artifact(run, ready)
+            else:
                 started.append(ready)
-            elif run.evidence is not None:
-                run.evidence.withdraw(ready)
-        if shared is not None:
-            _withdraw_if_over(run, shared, prepared, started)
+        if shared is not None and is_over(run):
+            _withdraw(run, shared, started, others)
         made: Sequence[Outcome] = ()
         if started:
             _record_start(run, started)
@@ -50,8 +52,8 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
             made = run.receive(effect, (yield effect))
             if run.spec.tools.may_delegate:
                 children.settle_children(run, started, made)
-        _record_group(run, group, prepared, iter(made), outcomes, group_n)
-        if len(started) < len(prepared):
+        _record_group(run, group, zip(started, made, strict=True), others, group_n)
+        if others:
             emit_refusals(run)
     return outcomes
 
@@ -80,20 +82,14 @@ def _claim_shared(run: RunState, shared: SharedBudget, prepared: Prepared) -> Fl
     return denied or prepared
 
 
-def _withdraw_if_over(
-    run: RunState, shared: SharedBudget, prepared: list[Prepared | Outcome], started: list[Prepared]
-) -> None:
-    """Withdraw all calls if the run was cancelled, or its time ended, while it waited for a grant."""
-    if not is_over(run):
-        return
-    started.clear()
-    for place, ready in enumerate(prepared):
-        if isinstance(ready, BaseOutcome):
-            continue
+def _withdraw(run: RunState, shared: SharedBudget, started: list[Prepared], others: dict[str, Outcome]) -> None:
+    """Withdraw all claimed calls: the run was cancelled, or its time ended, while it waited for a grant."""
+    for ready in started:
         for budget in run.admission.refund(ready, "call_never_made"):
             run.recorder.emit(Refunded, budget, 1, "call_never_made")
         shared.refund("call_never_made", ready.counts)
-        prepared[place] = _build_too_late(run, ready.call)
+        others[ready.call.id] = _build_too_late(run, ready.call)
+    started.clear()
 
 
 def _build_too_late(run: RunState, call: Call) -> Outcome:
@@ -106,49 +102,65 @@ def _build_too_late(run: RunState, call: Call) -> Outcome:
 
 def _prepare_call(run: RunState, call: Call) -> Prepared | Outcome:
     """Decide about a call without any effect, and claim it unless its budgets are shared."""
-    signals, spec = run.signals, run.spec
+    signals = run.signals
     if signals.has_stop and (signals.is_cancelled or signals.time_up):
         return _build_too_late(run, call)
     prepared = run.admission.read(call)
-    loops = duplicates.check_loop(run, call, prepared)
-    if loops is not None or isinstance(prepared, BaseOutcome):
-        return loops or prepared
-    if run.repetition.keeps_results:
-        duplicate = duplicates.answer_duplicate(run, call, prepared.tool)
-        if duplicate is not None:
-            return duplicate
-    if call.name in spec.tools.need_approval or spec.rules.need_approval:
-        unapproved = approval.check_approval(run, call)
-        if unapproved is not None:
-            return unapproved
-        prepared.answer = run.approvals.verdicts[call.id].text
+    if isinstance(prepared, BaseOutcome):
+        return duplicates.check_loop(run, call, None) or prepared
+    denied = duplicates.check_loop(run, call, prepared.canonical_arguments)
+    if denied is not None:
+        return denied
+    if run.repetition.keeps_results or run.spec.may_need_approval:
+        outcome = _answer_duplicate(run, call, prepared) or _check_approval(run, call, prepared)
+        if outcome is not None:
+            return outcome
     veto = call_hooks(run, _CALLED, call)
     if veto is not None:
         return _build_denied(call, Reason.RULE, veto.message)
     if signals.halt is not None:
         return _build_denied(call, Reason.RULE, signals.halt.message or "the run is halted")
-    why = None if run.evidence is None else run.evidence.check_call(call.id, call.name, prepared.values)
-    if why is not None:
-        return _build_denied(call, Reason.RULE, why)
-    return prepared if run.shared is not None else run.admission.claim(prepared) or prepared
+    if run.evidence is not None:
+        why = run.evidence.check_call(call.id, call.name, prepared.values)
+        if why is not None:
+            return _build_denied(call, Reason.RULE, why)
+    if run.shared is not None:
+        return prepared
+    return run.admission.claim(prepared) or prepared
+
+
+def _answer_duplicate(run: RunState, call: Call, prepared: Prepared) -> Outcome | None:
+    return duplicates.answer_duplicate(run, call, prepared.tool) if run.repetition.keeps_results else None
+
+
+def _check_approval(run: RunState, call: Call, prepared: Prepared) -> Denied | None:
+    """Deny a call that needs approval and has none. Otherwise note what the person said about it."""
+    spec = run.spec
+    if call.name not in spec.tools.need_approval and not spec.rules.need_approval:
+        return None
+    unapproved = approval.check_approval(run, call)
+    if unapproved is None:
+        prepared.answer = run.approvals.verdicts[call.id].text
+    return unapproved
 
 
 def _record_group(
     run: RunState,
     group: Sequence[Call],
-    prepared: Sequence[Prepared | Outcome],
-    made: Iterator[Outcome],
-    outcomes: list[Outcome],
+    made: Iterator[tuple[Prepared, Outcome]],
+    others: Mapping[str, Outcome],
     group_n: int | None,
 ) -> None:
     """Record the outcome of each call of a group, in the order asked."""
-    for call, ready in zip(group, prepared, strict=True):
-        if isinstance(ready, BaseOutcome):
-            tool, outcome = None, ready
+    outcomes = cast("list[Outcome]", run.progress.outcomes)
+    for call in group:
+        if call.id in others:
+            tool, outcome = None, others[call.id]
             if type(outcome) is Success and outcome.ends_run:  # an equal call's result is reused
                 run.completion.note_final_result(outcome)
         else:
-            tool, outcome = ready.tool, next(made)
+            ready, outcome = next(made)
+            tool = ready.tool
             if type(outcome) is not Success or outcome.changes or outcome.ends_run or outcome.artifact is not None:
                 _apply_outcome(run, outcome)
         if run.approvals.verdicts:
@@ -177,9 +189,9 @@ def _apply_outcome(run: RunState, outcome: Outcome) -> None:
 def record_outcome(run: RunState, outcome: Outcome, group: int | None) -> None:
     """Record an outcome in events, messages and counts, and ask the hooks about it."""
     progress, call_id, tool = run.progress, outcome.call_id, outcome.tool
-    is_done, reason = type(outcome) is Success, None if outcome.same_as is None else Reason.DUPLICATE
-    if not is_done and type(outcome) is Denied:
-        reason = outcome.reason
+    is_done, reason = type(outcome) is Success, None
+    if not is_done or outcome.same_as is not None:
+        reason = _find_reason(outcome)
     run.recorder.emit(ToolEnded, call_id, tool, _DONE if is_done else outcome.status, reason, outcome.seconds)
     run.messages.add_result(call_id, tool, outcome.text, not is_done, group)
     progress.results.append(outcome)
@@ -188,6 +200,13 @@ def record_outcome(run: RunState, outcome: Outcome, group: int | None) -> None:
     call_hooks(run, _TOOL_ENDED, outcome)
     if run.hooks.notices.after_tool:
         run.hooks.notices.release_after_tool()
+
+
+def _find_reason(outcome: Outcome) -> Reason | None:
+    """Return why a call was not made. None if it was."""
+    if type(outcome) is Denied:
+        return outcome.reason
+    return None if outcome.same_as is None else Reason.DUPLICATE
 
 
 def deny_calls(run: RunState, calls: Sequence[Call], reason: Reason, message: str) -> list[Outcome]:

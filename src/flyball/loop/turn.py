@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..budget.forecast import describe_forecast
 from ..event import BudgetWarned, TurnEnded, TurnStarted
 from ..outcome import Denied, Outcome, Reason
 from ..progress import Point
@@ -32,11 +33,11 @@ def take_turn(run: RunState) -> Flow[ContinueReason | End]:
     end = _start_turn(run)
     if end is not None:
         return end
-    progress, hooks, signals = run.progress, run.hooks, run.signals
+    progress, hooks, signals, changes = run.progress, run.hooks, run.signals, run.budget.changes
     requests = progress.requests
     try:
         call_hooks(run, _STARTED)
-        if run.budget.has_count_changes:
+        if changes is not None and changes.counts:
             emit_count_changes(run)
         if hooks.questions:
             yield from ask_to_continue(run)
@@ -48,7 +49,7 @@ def take_turn(run: RunState) -> Flow[ContinueReason | End]:
             calls, finish = run.add_reply(next_step), next_step.finish
             if not calls or (finish is not _CALLS and finish in _INCOMPLETE):
                 next_step = _finish_reply(run, next_step, calls)
-            elif run.spec.tools.need_approval or run.spec.rules.need_approval:
+            elif run.spec.may_need_approval:
                 next_step = yield from _make_approved_calls(run, calls)
             else:
                 next_step = _finish_calls(run, (yield from make_calls(run, calls)))
@@ -77,10 +78,15 @@ def _start_turn(run: RunState) -> End | None:
         end = refuse_budget(run, "turns")
         if not budget.claim_step():  # a rule may have raised the limit when it heard of that
             return end
-    progress.turn = recorder.turn = progress.turn + 1
+    progress.turn += 1
+    recorder.start_turn(progress.turn)
     recorder.emit(TurnStarted)
-    for warning in budget.warnings.take(budget, run.clock.at):
-        recorder.emit(BudgetWarned, *warning)
+    rules, is_due = run.spec.rules, budget.take_changes(run.clock.at)
+    run.hooks.due_points = rules.points if is_due else rules.quiet_points
+    if is_due:
+        for warning in budget.warnings.take(budget, run.clock.at):
+            forecast = progress.forecast if recorder.sinks else None
+            recorder.emit(BudgetWarned, *warning, *describe_forecast(forecast))
     return None
 
 

@@ -85,10 +85,7 @@ class RuleEngine:
 
     def __call__(self, point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
         """Evaluate the rules of a point and return their orders."""
-        if point is _STARTED:
-            if self._watch is not None and self._watch.is_unchanged(progress):
-                return ()
-        elif point is _ENDED:
+        if point is _ENDED:
             sizes = self._quiet_sizes  # of results at which no rule fires
             if (
                 sizes is not None
@@ -97,6 +94,8 @@ class RuleEngine:
                 and sizes[0] <= len(about.content) < sizes[1]
             ):
                 return ()
+        elif point is _STARTED:
+            progress.envelope.expect_change()  # in the next turn again, unless a watch knows when
         trigger = _find_outcome_trigger(about) if point is _ENDED else _TRIGGERS.get(point)
         rules = self._by_trigger.get(trigger) if trigger is not None else None
         if rules is None or trigger is None:
@@ -135,6 +134,8 @@ class RuleEngine:
         changed, watch = (rules, None) if advanced is None else advanced
         orders = self._evaluate(changed, progress, about)
         self._watch = None if self._must_recheck else watch or self._build_watch(rules, progress)
+        if self._watch is not None:
+            self._watch.set_marks(progress.envelope)
         return orders
 
     def _build_watch(self, rules: Sequence[Rule], progress: Progress) -> ThresholdWatch:

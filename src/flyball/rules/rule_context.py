@@ -159,6 +159,10 @@ def _tool_name(context: RuleContext) -> object:
     return about.name if isinstance(about, Call) else get_field(context["context.result"], "tool_name")
 
 
+def _read_forecast(context: RuleContext, field: str) -> object:
+    return getattr(context.progress.forecast, field, None)
+
+
 def _characters(context: RuleContext) -> int | None:
     about = context.subject
     if not isinstance(about, BaseOutcome):
@@ -173,6 +177,8 @@ _FIELD_READERS: dict[str, Callable[[RuleContext], object]] = {
     "context.turn.token_usage": _Budget("tokens").ratio,
     "context.turn.tokens": _Budget("tokens").used,
     "context.turn.context_usage": _context_usage,
+    "context.forecast.limit": lambda context: _read_forecast(context, "limit"),
+    "context.forecast.turns_left": lambda context: _read_forecast(context, "turns_left"),
     "context.run.elapsed": lambda context: _elapsed_seconds(context.progress),
     "context.run.remaining": lambda context: context.progress.envelope.remaining_s(),
     "context.history.total_tool_calls": _count_calls,
@@ -201,6 +207,7 @@ def _build_parts(context: RuleContext) -> dict[str, object]:
         "user": Lazy(lambda: _read_identity(progress, "user")),
         "project": Lazy(lambda: _read_identity(progress, "project")),
         "turn": Lazy(lambda: _read_fields(context, "context.turn.")),
+        "forecast": Lazy(lambda: _read_fields(context, "context.forecast.")),
     }
     names = dict.fromkeys([*BUDGETS, *progress.envelope.budgets])
     parts["budget"] = {name: Lazy(lambda name=name: _read_budget(context, name)) for name in names}

@@ -5,7 +5,7 @@ the constant, evaluating the rule again gives the same result. The count or the 
 computed in advance. So most turns cost a few comparisons of ints instead of the evaluation of every rule.
 """
 
-# Private counters are read directly, because they are needed in every turn.
+# Private counters are read directly, because a ratio is compared with the limit itself.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from ..budget.limits import ResolvedLimits
 from ..budget.run_budget import TurnBudget
 from ..progress import Progress
 from .rule import Rule
@@ -180,31 +181,33 @@ class ThresholdTable:
 class ThresholdWatch:
     """Watch over the turn-start rules of one run: which of them need evaluation."""
 
-    __slots__ = ("_points", "_spans", "_until")
+    __slots__ = ("_points", "_spans", "until")
 
     def __init__(self, points: ThresholdTable, spans: Sequence[Span], until: float) -> None:
         self._points = points
         self._spans = spans
-        self._until = until
+        self.until = until
+        """Time of the run's clock at which a comparison changes."""
 
-    def is_unchanged(self, progress: Progress) -> bool:
-        """Check whether no comparison has changed since the last evaluation."""
-        envelope = progress.envelope
-        if envelope.clock.now() >= self._until or envelope.moves != self._points.moves:
-            return False
-        budgets = envelope.budgets
-        for name, low, high, limit in self._spans:
-            budget = budgets[name]
-            if not low <= budget._used < high or budget._limit != limit:
-                return False
-        return True
+    @property
+    def marks(self) -> dict[str, float]:
+        """Counts at which a comparison changes, by budget."""
+        return {name: high for name, _, high, _ in self._spans}
+
+    def set_marks(self, envelope: TurnBudget) -> None:
+        """Have the budgets report when a comparison changes. Until then nothing is to be evaluated."""
+        for name, _, high, _ in self._spans:
+            envelope.budgets[name].lower_mark(high)
+        envelope.look_at = min(envelope.look_at, self.until)
+        if envelope.changes is not None:
+            envelope.changes.is_due = False
 
     def advance(self, progress: Progress) -> tuple[Sequence[Rule], ThresholdWatch] | None:
         """Return the rules with a changed comparison, and the watch to use after they were evaluated.
 
         None if a limit changed, so that all need evaluation.
         """
-        envelope, points, until, names = progress.envelope, self._points, self._until, list[str]()
+        envelope, points, until, names = progress.envelope, self._points, self.until, list[str]()
         if envelope.moves != points.moves:
             return None
         budgets, spans, now = envelope.budgets, list(self._spans), envelope.clock.now()
@@ -229,11 +232,13 @@ def create_watch(points: ThresholdTable, progress: Progress) -> ThresholdWatch:
 class StartCache:
     """Thresholds found by earlier runs of the agent with the same limits."""
 
-    __slots__ = ("quiet_sizes", "watch")
+    __slots__ = ("limits", "quiet_sizes", "watch")
 
-    def __init__(self) -> None:
-        self.watch: ThresholdWatch | None = None
-        """Watch at the start of a run. None if it is not known yet."""
+    def __init__(self, limits: ResolvedLimits, watch: ThresholdWatch | None) -> None:
+        self.limits = limits
+        """Limits whose budgets report when the rules must be evaluated."""
+        self.watch = watch
+        """Watch at the start of a run. None if a rule fires there."""
         self.quiet_sizes: tuple[float, float] | None = None
         """Range of result sizes in characters that fires no rule. None if it is not known yet."""
 

@@ -110,6 +110,7 @@ READINGS = ("used", "ceiling", "remaining", "ratio")
 _COUNTS = ("total_tool_calls", "total_failures", "tool_count", "failure_count")
 _FIELDS = {
     "turn": ("number", "iteration_count", "max_iterations", "tokens", "token_usage", "context_usage"),
+    "forecast": ("limit", "turns_left"),
     "run": ("id", "mode", "agent", "metadata.*", "elapsed", "remaining"),
     "history": ("messages", "tools", "failures", "completed.*", "failed.*", *_COUNTS),
     "call": ("tool_name", "arguments.*"),

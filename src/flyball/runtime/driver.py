@@ -29,7 +29,7 @@ from ..request import Purpose
 from ..result import Result, Stop
 from ..tools.runner import ToolRunner
 from .approval import NO_PERSON, Person
-from .effect_journal import NULL_JOURNAL, EffectJournal, build_journal
+from .effect_journal import EffectJournal, build_journal
 from .effects import METHODS, RunEffects
 from .history import PausedRun
 from .model_call import ModelCaller
@@ -99,8 +99,8 @@ class RunDriver:
         self._initial_state = dict(plan.state)
         self._shared_budget = shared_budget
         self._journal = journal = journal or build_journal(spec)
-        self._is_recording = journal is not NULL_JOURNAL
-        self.player = LoopPlayer(plan, recorder)
+        self._is_recording = journal.is_stored
+        self.player = LoopPlayer(plan, recorder, journal.described)
         self._events = events = ToolEvents(plan.run_id, recorder, signals, timer, journal, parent_signals)
         self.effects = RunEffects(
             timer,
@@ -199,7 +199,7 @@ class RunDriver:
         return self._drive_with_sources() if self._plan.spec.tools.sources else self._play()
 
     def _set_plan(self, plan: Plan) -> None:
-        self._plan, self.player = plan, LoopPlayer(plan, self.recorder)
+        self._plan, self.player = plan, LoopPlayer(plan, self.recorder, self._journal.described)
         self._until = self.effects.until = plan.until
         self.effects.tool_runner.state = plan.state
 

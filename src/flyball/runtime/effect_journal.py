@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import islice
 from typing import Any, Protocol
 
 from ..errors import FlyballError, UsageError
-from ..loop.effects import Answer, Effect, Fingerprint, Signal
+from ..loop.effects import Answer, Decide, Effect, Fingerprint, Signal
 from ..loop.plan import AgentSpec, Plan
 from ..loop.player import LoopPlayer
 from ..recorder import Recorder
@@ -49,6 +48,11 @@ class EffectJournal(Protocol):
         """Seconds that the store took to open the run."""
         ...
 
+    @property
+    def described(self) -> list[Any] | None:
+        """List for the descriptions of answered effects. None if the journal does not need them."""
+        ...
+
     def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object], now: Callable[[], float]) -> None:
         """Watch the events of a run, and signal failures of the store to it. `now` returns its active seconds."""
         ...
@@ -85,7 +89,7 @@ class EffectJournal(Protocol):
         ...
 
     def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
-        """Record the answer to an effect."""
+        """Record the answer to an effect. Called only if the run is stored."""
         ...
 
     def record_outcome(self, tool_call: ToolCallRun) -> None:
@@ -127,6 +131,10 @@ class NullJournal:
     has_ended = False
     failure: Mapping[str, Any] | None = None
     opened_s = 0.0
+
+    @property
+    def described(self) -> list[Any] | None:
+        return None
 
     @property
     def history(self) -> RunHistory | None:
@@ -175,19 +183,21 @@ class NullJournal:
 class PauseJournal(NullJournal):
     """Journal of a run that can pause. It keeps what resuming in this process needs.
 
-    Fingerprints cost more than a turn can spare, so it keeps a description of each effect, and computes the
-    fingerprints when the run pauses.
+    Fingerprints cost more than a turn can spare, so the player adds a description of each effect, and the fingerprints
+    are computed when the run pauses.
     """
 
     __slots__ = ("_described", "_fingerprint", "_pause")
 
     def __init__(self, pause: PausedRun | None = None) -> None:
         self._pause = pause
-        self._described: list[Any] = []
-        """Descriptions of the effects one after the other, each after its length: a tuple for each would be work for
-        the garbage collector."""
+        self._described: list[Any] = []  # a tuple for each effect would be work for the garbage collector
         self._fingerprint = Fingerprint()
         """Fingerprint of the replayed effects."""
+
+    @property
+    def described(self) -> list[Any]:
+        return self._described
 
     @property
     def history(self) -> RunHistory | None:
@@ -198,19 +208,16 @@ class PauseJournal(NullJournal):
 
     def record_replayed(self, effect: Effect[Any]) -> None:
         self._fingerprint.add(effect)
-        self.record_answer(0, effect, Answer(None, 0.0))
-
-    def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
-        description = effect.describe()
-        self._described.append(len(description))
-        self._described += description
 
     def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
-        fingerprint, started, rest = Fingerprint(), list[StartedEffect](), iter(self._described)
-        for length in rest:
-            description = tuple(islice(rest, length))
-            question = description[1] if description[0] == "Decide" else None
-            started.append(StartedEffect(fingerprint=fingerprint.add_description(description), question=question))
+        fingerprint, started, rows = Fingerprint(), list[StartedEffect](), list[list[Any]]()
+        for value in self._described:
+            if isinstance(value, type):  # each description begins with the class of its effect
+                rows.append([])
+            rows[-1].append(value)
+        for row in rows:
+            question = row[1] if row[0] is Decide else None
+            started.append(StartedEffect(fingerprint=fingerprint.add_description(tuple(row)), question=question))
         return RunHistory(list(answers), started, at=answers[-1].at)
 
     def build_divergence_error(self, player: LoopPlayer) -> FlyballError:
@@ -230,12 +237,4 @@ NULL_JOURNAL = NullJournal()
 
 def build_journal(spec: AgentSpec) -> EffectJournal:
     """Return a journal for a run without a store: one in memory if the run can ask a person, and so can pause."""
-    rules_ask = spec.rules.ruleset is not None and spec.rules.ruleset.can_ask_person
-    can_pause = (
-        rules_ask
-        or spec.tools.need_approval
-        or spec.behaviour.asks_for_extension
-        or spec.rules.hooks
-        or spec.tools.sources
-    )
-    return PauseJournal() if can_pause else NULL_JOURNAL
+    return PauseJournal() if spec.may_pause else NULL_JOURNAL

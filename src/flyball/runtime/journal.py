@@ -57,6 +57,7 @@ class RunJournal:
     """
 
     is_stored = True
+    described = None
 
     def __init__(
         self,

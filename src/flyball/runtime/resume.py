@@ -96,6 +96,10 @@ def _fail_remote_children(tasks: Sequence[Any]) -> None:
             task.own_result = Result(stop=Stop.FAILED, error=error, run_id=task.run_id)
 
 
+def _ignore(event: Event) -> None:
+    pass
+
+
 class EventMuter:
     """Holds back replayed events that sinks have received before.
 
@@ -110,7 +114,7 @@ class EventMuter:
         self._next_event = journal.next_event
         self._has_ended = journal.has_ended
         if self._next_event is None:
-            recorder.sinks = ()
+            recorder.sinks = (_ignore,) if self._sinks else ()  # events that depend on a sink stay the same
         elif reported_count or self._has_ended:
             recorder.sinks = (self._on_event,)
 
@@ -122,8 +126,7 @@ class EventMuter:
         """Deliver all further events, unless the run had ended."""
         if self._recorder.sinks != self._sinks and not self._has_ended:
             if self._next_event is not None:
-                self._recorder.other_event_count += self._next_event - self._recorder.seq
-                self._recorder.seq = self._next_event
+                self._recorder.skip_to(self._next_event)
             self._recorder.sinks = self._sinks
 
     def mute(self) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .clock import ManualClock
     from .fixtures import Notebook, RuleFolder, until
     from .recording import RecordedModel, playback, record
+    from .reports import assert_report_honest, find_unsupported_claims
     from .script import ScriptDriver, replay
     from .server import ModelServer, sent, status
     from .store_checks import store_contract
@@ -28,10 +29,12 @@ __all__ = [
     "ScriptDriver",
     "ScriptedModel",
     "assert_honest",
+    "assert_report_honest",
     "assert_stops",
     "call",
     "call_json",
     "fail",
+    "find_unsupported_claims",
     "playback",
     "record",
     "replay",
@@ -50,6 +53,7 @@ _NAMES_BY_MODULE = {
     ".assertions": ("assert_honest", "Bounds", "assert_stops"),
     "..models.scripted": ("ScriptedModel", "Line", "call", "call_json", "fail", "say", "together"),
     ".fixtures": ("Notebook", "until", "RuleFolder"),
+    ".reports": ("assert_report_honest", "find_unsupported_claims"),
     ".recording": ("RecordedModel", "playback", "record"),
     ".server": ("ModelServer", "sent", "status"),
 }

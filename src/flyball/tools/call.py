@@ -34,25 +34,20 @@ class ToolCallRun(OutcomeSlot):
     return True if theirs was the first.
     """
 
-    __slots__ = (
-        "answer",
-        "call",
-        "cap_s",
-        "children",
-        "deadline",
-        "envelope",
-        "started_at",
-        "state",
-        "token",
-        "tool",
-        "values",
-        "worker",
-    )  # fmt: skip
-
+    # No slots: most calls need few of these, and a default of the class costs nothing.
     counts: Mapping[str, int] = _ONE_CALL
     """Units that the call claims from shared budgets, by budget name."""
     tasks: Sequence[Any] = ()
     """Tasks that the call delegates to child runs."""
+    answer = ""
+    """Answer of the person who was asked about the call."""
+    children: tuple[Any, ...] = ()
+    """Results of child runs that the tool started itself."""
+    started_at = 0.0
+    deadline = math.inf
+    token: DeadlineToken | None = None
+    state: ToolState | None = None
+    worker: Worker | None = None
 
     def __init__(
         self,
@@ -67,17 +62,9 @@ class ToolCallRun(OutcomeSlot):
         self.values = values
         self.cap_s = cap_s
         self.envelope = envelope
-        self.answer = ""
-        """Answer of the person who was asked about the call."""
-        self.children: tuple[Any, ...] = ()
-        """Results of child runs that the tool started itself."""
         self.outcome = None
         self._lock = None if tool.is_async else Lock()
-        self.started_at = 0.0
-        self.deadline = math.inf
-        self.token: DeadlineToken | None = None
-        self.state: ToolState | None = None
-        self.worker: Worker | None = None
+        self._has_plain_values = _PLAIN_TYPES.issuperset(map(type, values.values()))
 
     @property
     def canonical_arguments(self) -> bytes | None:
@@ -85,7 +72,7 @@ class ToolCallRun(OutcomeSlot):
 
         None if the arguments have no fixed order: they are nested, or described by a foreign schema.
         """
-        if not self.tool.is_ordered or not _PLAIN_TYPES.issuperset(map(type, self.values.values())):
+        if not self.tool.is_ordered or not self._has_plain_values:
             return None
         try:
             return to_json(self.values)
@@ -98,9 +85,10 @@ class ToolCallRun(OutcomeSlot):
 
         The tool may change a list or a table that it receives. Events keep what was asked.
         """
-        if not self.tool.sensitive:
-            return copy_arguments(self.values)
-        return copy_arguments(redact_arguments(self.values, self.tool.sensitive))
+        sensitive, values = self.tool.sensitive, self.values
+        if self._has_plain_values and not sensitive:  # nothing to copy, and nothing to hide
+            return values
+        return copy_arguments(redact_arguments(values, sensitive) if sensitive else values)
 
     def start(self, now: float, deadline: float) -> None:
         """Set the start time and the deadline.
@@ -117,19 +105,19 @@ class ToolCallRun(OutcomeSlot):
         Raises:
             TypeError: the value cannot be serialized.
         """
-        ends_run = self.tool.ends_run
+        tool, ends_run = self.tool, self.tool.ends_run
         if type(value) not in PLAIN_RESULTS:
             if type(value) is FinalResult:
                 ends_run, value = True, value.value
-            if not self.tool.result_is_data and reports_failure(value):
+            if not tool.result_is_data and reports_failure(value):
                 return self._close_failed("UnsuccessfulResult", serialize_content(value), now, run_id)
         content = serialize_content(value)
-        changes = {} if self.state is None else self.state.changes
-        seconds = now - self.started_at
-        outcome = Success.create(self.call.id, self.tool.name, seconds, content, value, changes, self.children)
-        if ends_run:
-            outcome.ends_run = True
-        if len(content) > self.tool.max_result_characters:
+        outcome = Success.create(self.call.id, tool.name, now - self.started_at, content, value, ends_run)
+        if self.state is not None:
+            outcome.changes = self.state.changes
+        if self.children:
+            outcome.children = self.children
+        if len(content) > tool.max_result_characters:
             outcome.content, outcome.artifact = self._make_excerpt(content, run_id)
         return self.close(outcome)
 
