@@ -123,6 +123,8 @@ class Result:
     fallbacks: Sequence[Mapping[str, str]] = ()
     """Changes to a fallback model, oldest first: `model`, `to`, `code` and `error`."""
     children: Sequence[Result] = ()
+    cancelled_children: tuple[str, ...] = ()
+    """Ids of child runs in the background that were cancelled, because the run ended before them."""
     questions: Sequence[Question] = ()
     """Open questions of a paused run."""
     pause: object = field(default=None, repr=False, compare=False)
@@ -179,6 +181,7 @@ class Result:
         seconds = Unit.SECONDS.show(round(self.seconds, 1))
         spent = f"{self._explain_turns()} used {', '.join(used)} in {seconds}." if used else ""
         notes = (
+            self._explain_background(),
             self._explain_fallbacks(),
             self._explain_clamped(),
             self._explain_unsupported(),
@@ -211,6 +214,11 @@ class Result:
     def _explain_unstored(self, error: Mapping[str, Any]) -> str:
         reason = "" if error == self.error else f" ({error.get('message')})"
         return f"The end of this run is not stored{reason}."
+
+    def _explain_background(self) -> str:
+        """Return what became of child runs that had not ended."""
+        count = len(self.cancelled_children)
+        return f"{pluralize(count, 'child run')} in the background had to be cancelled." if count else ""
 
     def _explain_fallbacks(self) -> str:
         """Return which models failed and were replaced by another."""

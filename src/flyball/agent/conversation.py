@@ -63,6 +63,7 @@ class ConversationOptions(TypedDict, total=False):
     run_id: str
     wait_seconds: float
     children: Sequence[Child | Delegable]
+    background_children: bool
     instructions: str
     announce_limits: bool
     output: Any

@@ -46,6 +46,9 @@ class AgentOptions:
     closes them."""
     children: Sequence[Child | Delegable] = ()
     """Agents to delegate tasks to, including remote ones. A `Child` selects how its budget relates to the parent's."""
+    background_children: bool = False
+    """True if the model may delegate in the background: `delegate` takes `background`, and the tool `collect` is
+    offered."""
     description: str = ""
     """Purpose of the agent in one sentence, shown to agents that can delegate to it."""
     instructions: str | None = None

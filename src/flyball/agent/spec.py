@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 def build_spec(options: AgentOptions, registry: IterationBudgetRegistry) -> AgentSpec:
     """Return everything that is the same for all runs of an agent. The options have been checked."""
     settings = registry.settings
-    children = build_children_spec(options.children, registry)
+    children = build_children_spec(options.children, registry, options.background_children)
     excerpts = (options.max_result_characters, options.excerpt)
     tools = AgentTools.of(options.tools, children, options.tool_rules, excerpts, options.recall)
     tool_spec = tools.build_spec()

@@ -91,6 +91,11 @@ class Prepared(Protocol):
         """Tasks that the call delegates to children."""
         ...
 
+    @property
+    def in_background(self) -> bool:
+        """True if the call is done when its child runs have started."""
+        ...
+
 
 class CallAdmission(Protocol):
     """Gate for the tool calls of one run, such as `tools.Admission`."""
@@ -261,6 +266,8 @@ class ChildrenSpec:
     """True if equal tasks of one batch share one run."""
     max_concurrent: int = 1
     """Maximum number of child runs at the same time."""
+    in_background: bool = False
+    """True if child runs may work in the background."""
     stall_s: float = math.inf
     """Seconds without progress after which a child run is stopped."""
 

@@ -19,8 +19,9 @@ from ..result import Result
 from ..rules.thresholds import StartCache
 from ..steadiness import Duplicates
 from .active_model import ActiveModel
+from .background_runs import BackgroundRuns
 from .clock import LoopClock
-from .effects import Answer, Append, Effect, Extend, Flow, Grant, Hung, Late, PauseChildren, Signal
+from .effects import Answer, Append, ChildDone, Effect, Extend, Flow, Grant, Hung, Late, PauseChildren, Signal
 from .evidence import EvidenceTracker
 from .hooks import Hooks
 from .messages import MessageLog
@@ -36,9 +37,9 @@ class RunState:
     """State of one run, in parts."""
 
     __slots__ = (
-        "admission", "approvals", "budget", "children", "clock", "completion", "evidence", "hooks", "hung", "messages",
-        "model", "plan", "progress", "recorder", "reflections", "repetition", "request_deadline", "shared", "signals",
-        "spec", "spending", "state", "turns",
+        "admission", "approvals", "background", "budget", "children", "clock", "completion", "evidence", "hooks",
+        "hung", "messages", "model", "plan", "progress", "recorder", "reflections", "repetition", "request_deadline",
+        "shared", "signals", "spec", "spending", "state", "turns",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
@@ -79,6 +80,8 @@ class RunState:
         if spec.completion.may_end_early:
             self.completion.checks_calls = True
         self.reflections = Reflections()
+        self.background = BackgroundRuns() if spec.children.in_background else None
+        """Child runs in the background. None if the agent has none."""
         self.children: Sequence[Result] = ()
         """Results of child runs."""
         self.request_deadline = 0.0
@@ -130,6 +133,9 @@ class RunState:
                 self.recorder.emit(event.LateResultDropped, call_id, tool)
             case Hung(count):
                 self.hung += count
+            case ChildDone():
+                if self.background is not None:
+                    self.background.received.append(signal)
             case PauseChildren(paused, by):
                 self.admission.pause_children(by if paused else None)
                 self.recorder.emit(event.ChildrenPaused if paused else event.ChildrenResumed, by)

@@ -11,6 +11,7 @@ from ..outcome import BaseOutcome, Cancelled, Denied, Outcome, Reason, Status, S
 from ..progress import Point, apply_changes
 from ..request import Call, Finish
 from . import approval, children, duplicates, shared_budget
+from .background import COLLECT, collect_results
 from .effects import Act, Flow
 from .orders import call_hooks, emit_refusals
 from .plan import Prepared
@@ -39,6 +40,8 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
                 others[call.id] = ready
                 if run.evidence is not None:
                     run.evidence.withdraw(ready)
+            elif run.background is not None and call.name == COLLECT:
+                others[call.id] = yield from collect_results(run, run.background, ready)
             elif recall is not None and call.name == recall["name"]:
                 others[call.id] = read_artifact(run, ready)
             else:

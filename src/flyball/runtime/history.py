@@ -13,6 +13,7 @@ from ..errors import ResumeError, UsageError
 from ..loop.effects import (
     Answer,
     Cancel,
+    ChildDone,
     Extend,
     Hung,
     Late,
@@ -76,7 +77,9 @@ def is_open(value: object) -> bool:
 
 def _select_kept(signals: Iterable[Signal]) -> list[Signal]:
     """Return the signals that count after a pause: their senders know that the run has received them."""
-    return [signal for signal in signals if isinstance(signal, Steer | Extend | Late | Hung | PauseChildren)]
+    return [
+        signal for signal in signals if isinstance(signal, Steer | Extend | Late | Hung | PauseChildren | ChildDone)
+    ]
 
 
 def _nothing() -> None:
@@ -94,6 +97,7 @@ JOURNAL_CODEC = Codec(
         "Answer": Answer, "Cancel": Cancel, "Steer": Steer, "Extend": Extend, "TimeUp": TimeUp, "LeaseLost": LeaseLost,
         "Late": Late, "Hung": Hung, "Stalled": Stalled, "Unkept": StoreFailed,
         "PauseChildren": PauseChildren,
+        "ChildDone": ChildDone,
     }
 )  # fmt: skip
 """Codec of journal rows."""
