@@ -44,7 +44,7 @@ from flyball.event import Event
 from flyball.loop import Act, Answer, Ask, Decide, Effect, Grant, Wait
 from flyball.loop.child_task import ChildTask, Mode
 from flyball.loop.children import distinct_tasks
-from flyball.loop.effects import Cancel, Extend, LeaseLost, PauseChildren, Stalled, TimeUp
+from flyball.loop.effects import Cancel, ChildDone, Extend, LeaseLost, PauseChildren, Stalled, TimeUp
 from flyball.message import Role, check_pairs
 from flyball.outcome import Outcome, Success
 from flyball.person import About
@@ -81,7 +81,7 @@ class Auditor(Recount):
                     self._did(*step)
 
     def _may_begin(self, effect: Any) -> None:
-        self.used[type(effect).__name__] += 1
+        self.used["Wait for children" if getattr(effect, "runs", ()) else type(effect).__name__] += 1
         match effect:
             case Ask(request) if request.purpose is Purpose.TURN:
                 self._may_ask(effect)
@@ -94,6 +94,10 @@ class Auditor(Recount):
                 for act in acts:
                     self._may_act(act.call)
                 self._may_delegate([task for act in cast("Any", acts) for task in distinct_tasks(act.tasks)])
+            case Wait(until, runs, cancel) if runs:
+                need("a wait for child runs that are open", set(runs) <= self.background.keys())
+                last = self.at + 5.0 if cancel else self.hard_at - self.reserve_s
+                need("a wait within its time", self.at <= until <= last, cancel or not self.called_off)
             case Wait(until):
                 assert self.at <= until < self.hard_at - self.reserve_s, "a wait past the work's end"
 
@@ -163,6 +167,7 @@ class Auditor(Recount):
         carved = [task for task in tasks if task.spec.mode is Mode.CARVED]
         for name in ("turns", "tokens", "usd", "children"):
             left = self.ceilings[name] - self.used[name] - self.reserve.get(name, 0)
+            left -= sum(task.max_amounts.get(name, 0) for task in self.background.values() if name in task.reserved)
             sliced = sum(task.max_amounts.get(name, 0) for task in carved)
             need(f"slices of the {name} that are left", sliced <= left or not sliced)
             for task in tasks:
@@ -173,6 +178,10 @@ class Auditor(Recount):
 
     def _settle_children(self, act: Any, outcome: Outcome) -> None:
         """Add the use of carved and shared child runs to that of the run."""
+        if act.in_background and isinstance(outcome, Success):
+            self.background |= {task.run_id: task for task in distinct_tasks(act.tasks)}
+            return
+        self.ended_children += outcome.children
         if not act.tasks:  # the tool started them itself, each within its own limits
             self.used["children"] += len(outcome.children)
             self.shared["children"] += len(outcome.children) * bool(self.used["Grant"])
@@ -188,6 +197,17 @@ class Auditor(Recount):
             need("the result of its own run", result.run_id == task.run_id)
             for name in ("turns", "children"):
                 need(f"{name} of children within the run's own", self.used[name] <= self.ceilings[name])
+
+    def _end_background(self, run_id: str) -> None:
+        """Add the use of a child run in the background, or its whole slice if it gave no result."""
+        task, result = self.background.pop(run_id), self.done.get(run_id)
+        self.ended_children.append(result or run_id)
+        if task.spec.mode is Mode.CARVED:
+            for name in ("turns", "tokens", "usd"):
+                amount = result.budgets[name].used if result and name in result.budgets else None
+                used = task.max_amounts.get(name, 0) if amount is None else amount
+                self.used[name] += used
+                self.below[name] += used
 
     def _learn(self, effect: Any, answer: Answer[Any]) -> None:
         self.at, before = answer.at, dict(self.ceilings)
@@ -234,6 +254,8 @@ class Auditor(Recount):
                 self.stalled = True
             case Cancel() | LeaseLost():
                 self.called_off = True
+            case ChildDone(run_id, result):
+                self.done[run_id] = result
             case PauseChildren(paused):
                 self.children_paused = paused
                 self.were_paused |= paused
@@ -312,6 +334,8 @@ class Auditor(Recount):
             case ("tool", "started"):
                 need("a call begins once, in a turn", self.open[-1] == "turn", event.call_id not in self.begun)
                 self.begun.add(event.call_id)
+                if event.tool == "collect":  # the loop makes it itself
+                    self.used.update({"tool_calls": 1, "calls.collect": 1})
             case ("tool", "ended"):
                 ran = event.call_id in self.begun or event.status in ("denied", "cancelled")
                 need("a call that had begun ends, in its turn", ran, self.open[-1] in ("turn", "grace"))
@@ -327,6 +351,8 @@ class Auditor(Recount):
             case ("child", "ended"):
                 need("a child run ends once", self.children[event.child_id] is None)
                 self.children[event.child_id] = event.stop
+                if event.child_id in self.background:
+                    self._end_background(event.child_id)
             case _:
                 raise AssertionError(event.kind)
 
@@ -402,7 +428,8 @@ class Auditor(Recount):
 
     def _end_turn(self) -> None:
         need("a turn ends after its calls", self.open.pop() == "turn", not self.begun)
-        need("a turn ends after its child runs", None not in self.children.values())
+        open_runs = {run_id for run_id, stop in self.children.items() if stop is None}
+        need("a turn ends after its child runs", open_runs == self.background.keys())
         self.used["turns with a reply"] += self.has_reply
         self.used["turns without a request"] += self.first_of_turn and not self.refunded and not self.turn_shared
         self.was_over = self.time_is_over

@@ -248,6 +248,7 @@ def draw_agent(dice: Dice, book: Book, clock: ManualClock, name: str = "top") ->
         max_output_tokens=dice.pick(None, 100, 1_000),
         rules=draw_rules(dice) if dice.once_in(3) else RuleSet(),
         children=children,
+        background_children=bool(children) and dice.pick(False, True),
         settings={
             "delegation.join_duplicates": dice.pick(False, True),
             "delegation.max_concurrent_children": dice.pick(3, 1),

@@ -5,9 +5,10 @@ from fnmatch import fnmatchcase
 from math import inf
 from typing import Any, cast
 
-from flyball import Agent
+from flyball import Agent, Result
 from flyball.budget.price import TokenPrice
 from flyball.loop import Plan
+from flyball.loop.child_task import ChildTask
 from flyball.models import Model
 from flyball.outcome import Outcome
 from flyball.progress import apply_changes
@@ -61,6 +62,12 @@ class Recount:
         self.tried_all: bool = True
         self.children: dict[str, str | None] = {}
         """Stop reason of each child run by id. None while it is in progress."""
+        self.background: dict[str, ChildTask] = {}
+        """Child runs in the background that have not ended."""
+        self.done: dict[str, Result] = {}
+        """Results of child runs in the background, as they arrived."""
+        self.ended_children: list[Result | str] = []
+        """Results of child runs in the order of their ends. Only the id of one that gave none."""
         self.may_report: bool = False
         """True if an order halted the run and wants a report."""
 

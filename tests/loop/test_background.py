@@ -10,7 +10,7 @@ from flyball import Agent, Child, Limits, Result, Usage, tool
 from flyball.errors import UsageError
 from flyball.event import ChildEnded, ChildStarted
 from flyball.outcome import Denied, Reason
-from flyball.progress import Complete
+from flyball.progress import Complete, Decision, Progress
 from flyball.record import from_record
 from flyball.store import MemoryStore
 from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, replay, say
@@ -58,6 +58,10 @@ def run(agent: Agent) -> Result:
     return result
 
 
+def complete_at_once(progress: Progress, /) -> Decision:
+    return Complete(text="enough")
+
+
 def told(result: Result) -> list[str]:
     return [message.content for message in result.messages if message.content.startswith("Results of agents")]
 
@@ -67,7 +71,8 @@ class TestResults:
         slow = helper(late(say("helped"), 30.0))
         result = run(parent(start(), late(SUM, 10.0), late(SUM, 30.0), say("done"), children=[slow]))
         assert "- call-0: helper" in result.tool_results[0].text
-        assert result.tool_results[0].value == [{"child": "helper", "handle": "call-0", "run_id": "run.call-0"}]  # pyright: ignore[reportAttributeAccessIssue]
+        started: Any = result.tool_results[0]
+        assert started.value == [{"child": "helper", "handle": "call-0", "run_id": "run.call-0"}]
         [text] = told(result)
         assert "(call-0)" in text
         assert "helped" in text
@@ -133,9 +138,7 @@ class TestEnds:
         assert [child.stop for child in result.children] == ["deadline"]
 
     def test_a_policy_that_completes_the_run_does_not_wait(self) -> None:
-        agent = parent(
-            start(), SUM, say("never"), completion=lambda progress: Complete(text="enough"), children=[self.SLOW()]
-        )
+        agent = parent(start(), SUM, say("never"), completion=complete_at_once, children=[self.SLOW()])
         result = run(agent)
         assert (result.stop, result.text, result.cancelled_children) == ("completed", "enough", ("run.call-0",))
 
