@@ -160,7 +160,7 @@ class Auditor(Recount):
         self.used["children"] += len(tasks)
         if not tasks:
             return
-        need("child runs may start", not self.children_paused)
+        need("child runs may start", not self.paused_at_reply)
         need("children that are left", self.used["children"] <= self.ceilings["children"])
         need("a level that is left", self.plan.level < self.ceilings["depth"])
         need("ids of their own", all(self.children.get(task.run_id, "") is None for task in tasks))
@@ -216,7 +216,8 @@ class Auditor(Recount):
         match effect:
             case Ask():
                 self._learn_reply(effect, answer.value)
-                self.batch_ceilings, self.were_paused = before, self.children_paused
+                self.batch_ceilings = before
+                self.were_paused = self.paused_at_reply = self.children_paused
             case Act():
                 for act, outcome in zip(effect.acts, answer.value, strict=True):
                     self.outcomes[outcome.call_id] = outcome
@@ -373,7 +374,7 @@ class Auditor(Recount):
                 self._end_turn()
             case ("run", "ended"):
                 need("the run ends last", self.open.pop() == "run", not self.open, not self.begun)
-                self.failed |= not self.used["turn_started"] and not self.is_ready
+                self.failed |= not self.used["turn_started"] and not self.is_ready and not self.used["fell_back"]
             case (_, "ended") | ("model", "replied"):
                 need("each ends in its place", self.open.pop() == kind, not self.begun)
                 self.has_reply = kind == "model" and event.finish is not None
@@ -423,7 +424,10 @@ class Auditor(Recount):
             self.refunded = self.turn_shared = False
             single = not self.agent.single_turn or self.used["turn_started"] == 1
             need("a turn that is left", self.used["turns"] <= self.ceilings["turns"], not self.has_no_calls, single)
-            need("a model that is ready", self.is_ready)
+            need(
+                "a model that is ready, or that another one's failure led to",
+                self.is_ready or self.used["fell_back"] > 0,
+            )
             need("few refunds", self.used["turns given back"] <= self.ceilings["turns"])
 
     def _end_turn(self) -> None:

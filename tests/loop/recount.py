@@ -26,6 +26,8 @@ class Recount:
     must_halt: bool = False
     stalled: bool = False
     children_paused: bool = False
+    paused_at_reply: bool = False
+    """True if child runs were paused when the last reply came. Calls that were admitted before a pause start theirs."""
     were_paused: bool = False
     """True if child runs were paused at any moment since the last reply."""
     more: int = 0
