@@ -4,20 +4,22 @@ PY   ?= python3
 V    := .venv
 BIN  := $(V)/bin
 LOCK := requirements.lock
+OLD  := $(V)/lib/python*/site-packages/flyball-[0-9]*.dist-info
 UV   := $(shell uv pip install --help 2>/dev/null | grep -q -e '--group' && command -v uv || echo $(BIN)/uv)
 
 export UV_PYTHON_DOWNLOADS = never
 export UV_SYSTEM_CERTS ?= $(if $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt),true,false)
 INDEX = i="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(PY) -m pip config get global.index-url 2>/dev/null)}}"; \
         [ -z "$$i" ] || export UV_DEFAULT_INDEX="$$i"
-INSTALL = $(INDEX); $(UV) pip install -q -p $(BIN)/python --only-binary :all: --no-binary flyball -c $(LOCK) -b $(LOCK)
+INSTALL = $(INDEX); $(UV) pip install -q -p $(BIN)/python --only-binary :all: --no-binary flyball-ai -c $(LOCK) -b $(LOCK)
 LOCAL = $(INSTALL) -e '.[local]' --group weights 2>/dev/null || echo "A local model cannot be had here; going on without."
 
-# A .venv whose Python or uv is gone is worth nothing; this must be known before make looks at the stamps in it.
-$(shell [ ! -e $(V) ] || { $(BIN)/python -c "" && command -v $(UV); } >/dev/null 2>&1 || rm -rf $(V))
+# A .venv whose Python or uv is gone is worth nothing, nor is one with the package under its earlier name, flyball. This
+# must be known before make looks at the stamps in it.
+$(shell [ ! -e $(V) ] || { $(BIN)/python -c "" && command -v $(UV) && ! ls -d $(OLD); } >/dev/null 2>&1 || rm -rf $(V))
 
 .NOTPARALLEL:
-.PHONY: demo test check format bench forecast reports soak snapshots shapes lock clean
+.PHONY: demo test check format bench forecast reports soak snapshots screenshots shapes lock clean
 
 demo: $(V)/.demo
 	@$(BIN)/python examples/demo.py
@@ -26,7 +28,7 @@ test: $(V)/.dev
 	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 check: $(V)/.dev
-	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/pyright
+	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/pyright && $(BIN)/python tools/check_types.py
 
 format: $(V)/.dev
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
@@ -50,6 +52,9 @@ soak: $(V)/.dev
 snapshots: $(V)/.dev
 	@SNAPSHOTS=write $(BIN)/python -m pytest -q -n 0 $(ARGS)
 
+screenshots: $(V)/.dev
+	@$(BIN)/python tools/screenshots.py
+
 shapes: $(V)/.dev
 	@SHAPES=write $(BIN)/python -m pytest -q tests/models/test_shapes.py
 
@@ -58,7 +63,7 @@ lock: | $(V)/.uv
 	  --generate-hashes --no-header --no-annotate --upgrade -o $(LOCK)
 
 clean:
-	@rm -rf $(V) .hypothesis .pytest_cache .ruff_cache
+	@rm -rf $(V) .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(V)/.demo: pyproject.toml $(LOCK) | $(V)/.uv
 	@$(INSTALL) -e '.[cli]'

@@ -3,8 +3,8 @@
 Runs of several kinds are recorded in a SQLite store, each until a limit ended it. Then each is replayed from its
 journal without a model, with a hook that reads `progress.forecast`. Some have expensive or slow turns.
 
-`make forecast` runs it. `make forecast ARGS=--local` adds runs of SmolLM2, which take a minute or two. Exits with 1
-when a target is missed.
+`make forecast` runs it. `make forecast ARGS=--local` adds runs of SmolLM2, which take some minutes. Exits with 1 when a
+target is missed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A real language model runs a steam engine, and nothing but its limits will stop it. `make demo` runs this.
+"""A real language model works twice inside limits: one run ends with an answer, the other has to be stopped.
 
-The model is SmolLM2, 135 million parameters, in this very process: no key, no network. Where its weights cannot be
-had, a script plays its part, and says so.
+`make demo` runs this. The model is SmolLM2, 135 million parameters, in this very process: no key, no network. Where its
+weights cannot be had, a script plays its part, and says so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from itertools import count
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from flyball import Agent, Limits, Result, tool
 from flyball.cli.live import Lines, Live
@@ -22,8 +21,9 @@ from flyball.models import LocalModel, Model
 from flyball.progress import Continue, Decision, Progress
 from flyball.testing import ScriptedModel, call, say
 
+SHORT_TASK = "Read the pressure gauge, then write the pressure into the log."
 LIMITS = Limits(turns=8, tokens=12_000, seconds=600, nudges=8)
-TASK = "Keep the steam engine at a pressure of 100. Never stop."
+LONG_TASK = "Keep the steam engine at a pressure of 100. Never stop."
 NOW = count(1)
 """Every call is another moment: results differ, or the run would end as stalled."""
 
@@ -31,7 +31,13 @@ NOW = count(1)
 @tool(effects="read", poll=True)
 def read_gauge(gauge: str) -> str:
     """Read a gauge of the engine, such as pressure or water."""
-    return f"{gauge or 'pressure'}: {90 + next(NOW) * 3}, rising"
+    return f"the pressure is {90 + next(NOW) * 3}"
+
+
+@tool(ends_run=True)
+def write_log(pressure: int) -> str:
+    """Write the pressure into the log. This completes the task."""
+    return f"The log says: pressure {pressure}."
 
 
 @tool
@@ -51,57 +57,69 @@ def is_done(progress: Progress, /) -> Decision:
     return Continue("The pressure is not 100. Use your tools.")
 
 
-def model_of(console: Console) -> Model:
-    """The real one, or the script."""
-    real = LocalModel("smollm2", max_output_tokens=48)
+def choose_models(console: Console) -> tuple[Model, Model]:
+    """The real one for both runs, or a script for each."""
+    real = LocalModel("smollm2", max_output_tokens=60)
     lacks = real.ready()
     if lacks is None:
-        return real
-    console.print(f"(A script plays the model's part: {lacks}.)")
-    return ScriptedModel.looping(
-        call("add_coal", shovels=25),
-        call("read_gauge", gauge="pressure"),
-        call("open_valve", percent=25),
-        grace=say("I put coal on the fire and opened the valve. The pressure still rises. Next: less coal."),
-    )
+        return real, real
+    console.print(f"(A script plays the model's part: {lacks}.)", markup=False)
+    short = ScriptedModel(call("read_gauge", gauge="pressure"), call("write_log", pressure=93))
+    report = say("I put coal on the fire. The pressure still rises. Next: less coal.")
+    return short, ScriptedModel.looping(call("add_coal", shovels=25), grace=report)
 
 
-def run(console: Console) -> Result:
-    """Watch it run away, be warned, be stopped, and report."""
+def run(agent: Agent, task: str, console: Console) -> Result:
+    """Show a run while it works."""
     view = Live(console) if console.is_terminal else Lines(console)
-    agent = Agent(
-        model=model_of(console),
-        tools=[read_gauge, open_valve, add_coal],
-        instructions="You run a steam engine. Use your tools.",
-        limits=LIMITS,
-        completion=is_done,
-        hooks=[view.watch],
-    )
-    with view, agent.start(TASK) as going:
+    with view, agent.start(task) as going:
         for event in going:
             view.show(event)
     return going.result()
 
 
-def ledger(result: Result) -> Table:
-    """What was used of what."""
-    table = Table("budget", "used", "of", box=None, pad_edge=False, header_style="dim")
-    for name, budget in result.budgets.items():
-        if budget.used:
-            table.add_row(name, budget.unit.show(budget.used), budget.unit.show(budget.ceiling))
-    return table
+def show_end(result: Result, console: Console) -> None:
+    """Show an answer; or the report of the model and, because a small model may err, the record beside it."""
+    words = " ".join(result.text.split())
+    if result.completed:
+        console.print(f"answer   {words}", markup=False)
+    else:
+        calls = ", ".join(f"{name} {n}" for name, n in count_calls(result).items())
+        console.print(f"report   {words} (the model's words)", markup=False)
+        console.print(
+            f"record   calls done: {calls}; last result: {result.tool_results[-1].text} (Flyball's record)",
+            markup=False,
+        )
+    console.print(f"{result.stop.value:8} {result.warning or 'It ended with an answer.'}")
+    console.print(f"used     {', '.join(result.list_used())}, {result.seconds:.1f} s\n")
+
+
+def count_calls(result: Result) -> dict[str, int]:
+    """Calls that succeeded, by tool."""
+    names = [outcome.tool for outcome in result.tool_results if outcome.ok]
+    return {name: names.count(name) for name in dict.fromkeys(names)}
 
 
 def main() -> None:
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
-    result = run(console)
-    console.print(f"report   {' '.join(result.text.split())}", markup=False)
-    console.print(f"{result.stop.value:8} {result.warning or ''}\n")
-    console.print(ledger(result))
+    short_model, long_model = choose_models(console)
+    console.print(f"task 1   {SHORT_TASK}")
+    reader = Agent(model=short_model, tools=[read_gauge, write_log], limits=LIMITS)
+    show_end(run(reader, SHORT_TASK, console), console)
+    console.print(f"task 2   {LONG_TASK}")
+    stoker = Agent(
+        model=long_model,
+        tools=[read_gauge, open_valve, add_coal],
+        instructions="You run a steam engine. Use your tools.",
+        limits=LIMITS,
+        completion=is_done,
+    )
+    result = run(stoker, LONG_TASK, console)
+    show_end(result, console)
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.json"
         record.write_text(json.dumps(result.to_dict()))
-        console.print("\n$ flyball why")
+        console.print("$ flyball why")
         subprocess.run([sys.executable, "-m", "flyball", "why", str(record)], check=True)
 
 

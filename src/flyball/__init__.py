@@ -138,7 +138,7 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         from importlib.metadata import version
 
-        return version("flyball")
+        return version(import_module(f"{__name__}._internal.distribution").DISTRIBUTION)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -51,6 +51,8 @@ class FlyballError(Exception):
     """Base class of all errors that Flyball raises on purpose."""
 
     code: ClassVar[str] = "flyball_error"
+    command_text: str | None = None
+    """The message with options of the command line instead of Python. None if it names neither."""
 
 
 class ConfigError(FlyballError, ValueError):
@@ -127,10 +129,10 @@ class UsageError(ConfigError):
 
     code = "usage_error"
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, command_text: str | None = None) -> None:
         super().__init__("", None, "")
         self.args = (message,)
-        self.message = message
+        self.message, self.command_text = message, command_text
 
     def __str__(self) -> str:
         return self.message
@@ -150,10 +152,11 @@ class ResumeError(ConfigError):
 
     code = "resume_refused"
 
-    def __init__(self, where: str, reason: str) -> None:
+    def __init__(self, where: str, reason: str, *, command_reason: str | None = None) -> None:
         super().__init__(where, None, "")
         self.args = (where, reason)
         self.reason = reason
+        self.command_text = None if command_reason is None else f"{where} cannot be resumed: {command_reason}"
 
     def __str__(self) -> str:
         return f"{self.where} cannot be resumed: {self.reason}"
@@ -530,6 +533,12 @@ def quote_value(value: object) -> str:
 def format_with_code(error: object) -> str:
     """Return an error's sentence for a terminal or a log, followed by its code in brackets if it has one."""
     return f"{error} [{error.code}]" if isinstance(error, FlyballError) else str(error)
+
+
+def format_for_command(error: object) -> str:
+    """Return an error as the command line prints it: with options instead of Python, and with its code."""
+    text = getattr(error, "command_text", None)
+    return format_with_code(error) if text is None else f"{text} [{getattr(error, 'code', '')}]"
 
 
 def describe_error(error: BaseException | str) -> dict[str, str]:

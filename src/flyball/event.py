@@ -46,6 +46,7 @@ class Event:
 
     kind: ClassVar[str]
     seq: int
+    """Number among the recorded events of the run, from 0. Streamed events have a counter of their own: -1, -2, …"""
     at: float
     """Seconds since the run started."""
     turn: int
@@ -125,6 +126,8 @@ class ModelRequested(Event):
     """Estimated bytes."""
     timeout_s: float | None
     """Seconds. None means no timeout."""
+    server: str | None = None
+    """Host and port of the server. None if the model is not asked over a network."""
 
 
 @dataclass(slots=True)
@@ -147,6 +150,10 @@ class ModelReplied(Event):
     estimated: bool
     """True if the provider reported no usage, so that budgets were charged an estimate. The token fields hold reported
     usage only."""
+    reply_model: str | None = None
+    """Model that answered, as the provider names it. None if it named none."""
+    reply_id: str | None = None
+    """Id that the provider gave the reply. None if it gave none."""
 
 
 @dataclass(slots=True)
@@ -205,7 +212,7 @@ class ToolReported(Event):
 
 
 STREAMED: tuple[type[Event], ...] = (Delta, ToolReported)
-"""Events for live sinks only. They are neither kept nor numbered, because a replayed run has none."""
+"""Events for live sinks only. They are not kept, and counted apart, because a replayed run has none."""
 
 
 @dataclass(slots=True)
@@ -491,7 +498,6 @@ def own_fields(kind: type[Event]) -> Iterator[Any]:
 
 
 _HEADER_SCHEMA: dict[str, Any] = {
-    "seq": {"type": "integer", "minimum": 0},
     "time": {"type": "string", "format": "date-time"},
     "at": {"type": "number", "minimum": 0},
     "turn": {"type": "integer", "minimum": 0},
@@ -515,7 +521,8 @@ def event_schema() -> dict[str, Any]:
 def _build_event_schema(kind: type[Event]) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     own = {field.name: _build_type_schema(hints[field.name]) for field in own_fields(kind)}
-    properties = {"event": {"const": kind.kind}, **_HEADER_SCHEMA, **own}
+    seq = {"type": "integer", "maximum": -1} if kind in STREAMED else {"type": "integer", "minimum": 0}
+    properties = {"event": {"const": kind.kind}, "seq": seq, **_HEADER_SCHEMA, **own}
     return {
         "title": kind.kind,
         "description": (kind.__doc__ or "").strip(),

@@ -85,7 +85,7 @@ class BaseOutcome:
         row: dict[str, Any] = {"status": self.status.value, "ok": self.ok, "text": to_jsonable(self.text)}
         for name in _list_names(type(self)):
             value = getattr(self, name)
-            row[name] = value if value is None else to_jsonable(value)
+            row[name] = value if value is None or value is False else to_jsonable(value)
         if self.children:
             row["children"] = [child.run_id for child in self.children]
         return row

@@ -74,7 +74,8 @@ def to_record(result: Result, *, with_events: bool = True, first_message: int = 
     """
     record = to_jsonable({**_build_data_machine_record(result, first_message), **_build_own_record(result)})
     mode = result.metadata.get("mode")
-    # Those are converted already. The longest lists of a long run need not be converted twice.
+    # Those are converted already. The longest parts of a record need not be converted twice.
+    record["budgets"] = {name: snapshot.to_dict() for name, snapshot in result.budgets.items()}
     record["tool_execution_results"] = _describe_outcomes(result)
     record["request_metadata"] = [_describe_request(event, mode) for event in _select_requests(result)]
     record["events"] = [event.to_dict() for event in result.events] if with_events else []
@@ -139,10 +140,8 @@ def _describe_outcomes(result: Result) -> list[dict[str, Any]]:
 
 def _parse_parameters(arguments: Any) -> Any:
     """Return the parameters as a mapping, or as the model wrote them if they are none or very many."""
-    if type(arguments) is dict and _PLAIN_PARAMETERS.issuperset(map(type, arguments.values())):
-        flat = cast("dict[object, Any]", arguments)
-        if len(flat) <= _MAX_PARAMETERS and all(type(key) is str for key in flat):
-            return flat
+    if _is_flat(arguments):
+        return arguments
     try:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
         if text.count(",") > _MAX_PARAMETERS:
@@ -151,6 +150,18 @@ def _parse_parameters(arguments: Any) -> Any:
     except (TypeError, ValueError, RecursionError):
         return arguments
     return cast("object", parsed) if isinstance(parsed, dict) else arguments
+
+
+def _is_flat(arguments: object) -> bool:
+    """Check for a mapping of few parameters that JSON takes as they are."""
+    if not isinstance(arguments, dict):
+        return False
+    parameters = cast("dict[object, object]", arguments)
+    return (
+        len(parameters) <= _MAX_PARAMETERS
+        and _PLAIN_PARAMETERS.issuperset(map(type, parameters.values()))
+        and all(type(name) is str for name in parameters)
+    )
 
 
 def _describe_usage(usage: Usage) -> dict[str, int]:
@@ -219,7 +230,7 @@ def _build_own_record(result: Result) -> dict[str, Any]:
         "cost_usd": {model: Unit.USD.outer(cost) for model, cost in result.cost.items()},
         "unpriced": list(result.unpriced),
         "estimated_requests": result.estimated_requests,
-        "budgets": {name: snapshot.to_dict() for name, snapshot in result.budgets.items()},
+        "budgets": {},
         "completion": result.completion,
         "unsupported": list(result.unsupported),
         "reflections": result.reflections,

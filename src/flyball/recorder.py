@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from queue import SimpleQueue
 from threading import Thread
@@ -27,6 +27,8 @@ class Teller(Protocol):
         ...
 
 
+EventRow = tuple[Callable[..., Event], int, float, int, Sequence[Any]]
+"""Event that is not built: its class, number, time, turn and own fields."""
 _ROW_HEADER_LENGTH = 3
 """Entries before the own fields of an event that is not built yet: its class, time and turn. All rows share one flat
 list, because a tuple per event would be most of what the garbage collector traverses."""
@@ -52,7 +54,9 @@ class Recorder:
         "other_event_count",
         "sink_errors",
         "sinks",
+        "streamed",
         "turn",
+        "unstored",
     )
 
     def __init__(self, header: Header, sinks: Iterable[Sink] = (), events_kept: int = 10_000) -> None:
@@ -69,6 +73,10 @@ class Recorder:
         self.sink_errors = 0
         self.ended = False
         """True once the end of the run is decided. Requests of sinks and hooks are then too late."""
+        self.streamed = 0
+        """Number of events that only the sinks have received."""
+        self.unstored: list[EventRow] | None = None
+        """Events that the journal of the run has yet to store. None if there is no journal."""
         self._max_events = events_kept
         self._rows_until_drop = events_kept
         """Length of `_rows` up to which there cannot be too many events: each has at least one entry."""
@@ -99,6 +107,11 @@ class Recorder:
         return self._kept_count
 
     @property
+    def is_watched(self) -> bool:
+        """True if events are delivered or stored while the run is in progress."""
+        return bool(self.sinks) or self.unstored is not None
+
+    @property
     def events(self) -> list[Event]:
         """Return a list of the events that are kept."""
         return list(self.recorded_events)
@@ -125,21 +138,57 @@ class Recorder:
 
     def emit(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Record an event and pass it to the sinks."""
+        if self.unstored is not None:
+            self.unstored.append((kind, self.seq, self.at, self.turn, fields))
         if self.sinks:
             event = kind(self.seq, self.at, self.turn, self.header, *fields)
             self._rows.append(event)
             self._deliver(event)
         else:
-            self._rows += (kind, self.at, self.turn, *fields)
+            self._rows += (kind, self.at, self.turn) + fields  # noqa: RUF005  (with * it takes twice as long)
 
     def start_turn(self, turn: int) -> None:
         """Note the turn of the following events, and drop the oldest if there are too many."""
         self.turn = turn
         self.drop_oldest()
 
+    def take_unstored(self) -> Sequence[EventRow]:
+        """Return the events since the last call, for the journal."""
+        rows = self.unstored
+        if not rows:
+            return ()
+        self.unstored = []
+        return rows
+
     def stream(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
-        """Pass an event to the sinks only. It is not kept or numbered, because a replayed run has none."""
-        self._deliver(kind(self.seq, self.at, self.turn, self.header, *fields))
+        """Pass an event to the sinks only. It is not kept, and counted apart, because a replayed run has none."""
+        self.streamed += 1
+        self._deliver(kind(-self.streamed, self.at, self.turn, self.header, *fields))
+
+    def show(self, content: object, sensitive: Mapping[str, frozenset[str]]) -> None:
+        """Pass a request, reply or outcome to the sinks that have `receive_content`.
+
+        It is no event, so that no other sink gets to see it. `sensitive` has the parameters to hide, by tool.
+        """
+        for sink in self.sinks:
+            receive = getattr(sink, "receive_content", None)
+            if receive is not None:
+                try:
+                    receive(self.header, content, sensitive)
+                except Exception:
+                    self.sink_errors += 1
+
+    def build_headers(self) -> dict[str, str]:
+        """Return the headers that sinks add to requests to other services, such as those of a trace."""
+        headers: dict[str, str] = {}
+        for sink in self.sinks:
+            build = getattr(sink, "build_headers", None)
+            if build is not None:
+                try:
+                    headers |= build(self.header)
+                except Exception:
+                    self.sink_errors += 1
+        return headers
 
     def _deliver(self, event: Event) -> None:
         for sink in self.sinks:

@@ -118,6 +118,8 @@ class Reply:
     provider: str | None = None
     parts: tuple[Mapping[str, Any], ...] = ()
     """Other content that the provider expects back, such as signed reasoning: payloads of multimodal parts."""
+    id: str | None = None
+    """Id that the provider gave the reply. None if it gave none."""
 
 
 class FailureKind(StrEnum):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, TypedDict
 
 from ._internal.text import pluralize
+from ._internal.type_variables import Output
 from .budget.model_limits import split_key
 from .budget.remedy import describe_remedy, describe_seconds_remedy
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
-from .errors import RunStopped
+from .errors import RunStopped, truncate
 from .event import Event
 from .message import Message
 from .outcome import Outcome
@@ -43,6 +44,10 @@ class Stop(StrEnum):
     COMPLETED = "completed"
 
 
+_MAX_SHOWN_CHARACTERS = 60
+"""Characters of an answer in the `repr` of its result."""
+
+
 class RunFacts(TypedDict):
     """Fields of a result that every kind of run reads in the same way."""
 
@@ -68,8 +73,8 @@ def read_facts(spending: Spending, recorder: Recorder) -> RunFacts:
     }
 
 
-@dataclass(slots=True, kw_only=True)
-class Result:
+@dataclass(slots=True, kw_only=True, repr=False)
+class Result(Generic[Output]):
     """Full result of a run.
 
     Not frozen, for speed; treat it as a value.
@@ -78,8 +83,8 @@ class Result:
     stop: Stop
     text: str = ""
     """Answer of the model, or the report of a run that was stopped."""
-    output: object = None
-    """Typed answer. None if the caller asked for none, or the run has none."""
+    output: Output | None = None
+    """Answer of the type that the caller asked for. None if the caller asked for none, or the run has none."""
     stopped_by: str | None = None
     """Origin of a halt: a rule, a callback, `single_turn`, or the caller. None for other ends."""
     flags: tuple[str, ...] = ()
@@ -168,6 +173,30 @@ class Result:
 
         The text includes what the run used of each budget.
         """
+        used = self.list_used()
+        seconds = Unit.SECONDS.show(round(self.seconds, 1))
+        spent = f"{self._explain_turns()} used {', '.join(used)} in {seconds}." if used else ""
+        why = f"{self._explain_stop()}."
+        parts = (why, spent, *self.list_remarks(), self._explain_next_step())
+        return " ".join(part for part in parts if part)
+
+    def list_remarks(self) -> list[str]:
+        """Return what differs from what was asked for, such as clamped limits and models without a price."""
+        remarks = (
+            self._explain_background(),
+            self._explain_fallbacks(),
+            self._explain_clamped(),
+            self._explain_unsupported(),
+            self._explain_unpriced(),
+        )
+        return [remark for remark in remarks if remark]
+
+    def list_used(self) -> list[str]:
+        """Return what was used of each budget, as in `3 of 8 turns`."""
+        budgets = self.budgets.items()
+        return [_format_used(name, snapshot) for name, snapshot in budgets if snapshot.used and name != "depth"]
+
+    def _explain_stop(self) -> str:
         why = _REASONS[self.stop]
         if self.stop is Stop.HALTED and self.stopped_by:
             why = f"{why} by {self.stopped_by}"
@@ -175,19 +204,7 @@ class Result:
             why = f"{why}: {self.warning.removesuffix('.')}"
         if self.error:
             why = f"{why} ({self.error.get('message')})"
-        used = [
-            _format_used(name, snapshot) for name, snapshot in self.budgets.items() if snapshot.used and name != "depth"
-        ]
-        seconds = Unit.SECONDS.show(round(self.seconds, 1))
-        spent = f"{self._explain_turns()} used {', '.join(used)} in {seconds}." if used else ""
-        notes = (
-            self._explain_background(),
-            self._explain_fallbacks(),
-            self._explain_clamped(),
-            self._explain_unsupported(),
-            self._explain_unpriced(),
-        )
-        return " ".join(part for part in (f"{why}.", spent, *notes, self._explain_next_step()) if part)
+        return why
 
     def _explain_turns(self) -> str:
         """Return the start of a sentence about usage, with the turns if their budget says another number."""
@@ -244,6 +261,25 @@ class Result:
             return ""
         return f"The money limit did not apply to {', '.join(self.unpriced)}, because the price is not known."
 
+    def __repr__(self) -> str:
+        flags = f" ({', '.join(self.flags)})" if self.flags else ""
+        tokens, cost = self.usage_with_children.total, sum(self.cost_with_children.values())
+        spent = [
+            pluralize(self.turns, "turn"),
+            f"{tokens:,} tokens" if tokens else "",
+            Unit.USD.show(cost) if cost else "",
+            Unit.SECONDS.show(round(self.seconds, 1)),
+        ]
+        answer = self.text if self.output is None else self.output
+        shown = f": {truncate(repr(answer), _MAX_SHOWN_CHARACTERS)}" if answer else ""
+        return f"<Result {self.stop}{flags}, {', '.join(filter(None, spent))}{shown}>"
+
+    def _repr_html_(self) -> str:
+        """Return the reason, the budgets and the timeline for a notebook."""
+        from .display.result_html import render_result
+
+        return render_result(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the Data Machine record with Flyball's own fields, in JSON types."""
         from .record import to_record  # cycle: the module also parses records, into results
@@ -281,10 +317,19 @@ _NEXT_STEPS = {
 }
 
 
+_SINGULARS = {
+    "turns": "turn", "tool_calls": "tool call", "tokens": "token", "reflections": "reflection", "nudges": "nudge",
+    "retries": "retry", "children": "child",
+}  # fmt: skip
+
+
 def _format_used(name: str, snapshot: BudgetSnapshot) -> str:
     show = snapshot.unit.show
     amount = show(snapshot.used) if snapshot.ceiling is None else f"{show(snapshot.used)} of {show(snapshot.ceiling)}"
     split = split_key(name)
     if split is not None:
         return f"{amount}{'' if snapshot.unit is Unit.USD else ' tokens'} of {split[1]}"
-    return amount if snapshot.unit is Unit.USD else f"{amount} {name.replace('_', ' ')}"
+    if snapshot.unit is Unit.USD:
+        return amount
+    is_one = snapshot.ceiling is None and snapshot.used == 1
+    return f"{amount} {_SINGULARS.get(name, name.replace('_', ' ')) if is_one else name.replace('_', ' ')}"

@@ -1,6 +1,8 @@
+import json
 import re
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import date
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -8,12 +10,15 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from flyball import Agent, ConfigError, Limits
-from flyball.agent.output import Form, Output
+from flyball.agent.output import Form, Output, build_completion_spec
 from flyball.budget.budget import IterationBudget
 from flyball.budget.deadline import Deadline
 from flyball.budget.run_budget import TurnBudget
+from flyball.models import AnthropicModel, OpenAIModel
 from flyball.progress import Complete, Continue, Decision, Progress, Unfinished
+from flyball.request import Request
 from flyball.testing import ScriptDriver, ScriptedModel, say
+from flyball.wire import normalize
 
 
 class City(BaseModel):
@@ -44,6 +49,60 @@ def answering(kind: Any, *texts: str, **more: Any) -> Agent:
 def test_an_answer_that_fits_is_a_value(kind: Any, text: str, value: object) -> None:
     result = answering(kind, text).run("go")
     assert (result.output, result.text, result.stop) == (value, text, "completed")
+
+
+class Node(BaseModel):
+    children: list["Node"]
+
+
+NO_OBJECTS: list[tuple[Any, object, object]] = [
+    (list[str], ["a"], ["a"]),
+    (int, 7, 7),
+    (bool, True, True),
+    (City | Point, {"x": 1, "y": 2}, Point(1, 2)),
+    (City | None, None, None),
+    (Literal["yes", "no"], "no", "no"),
+    (date, "2026-11-18", date(2026, 11, 18)),
+    (Node, {"children": [{"children": []}]}, Node(children=[Node(children=[])])),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "expected"), NO_OBJECTS)
+@pytest.mark.parametrize("is_wrapped", [True, False], ids=["wrapped", "bare"])
+def test_a_type_that_is_no_object_is_asked_for_in_one_and_unwrapped(
+    kind: Any, value: object, expected: object, is_wrapped: bool
+) -> None:
+    model = ScriptedModel(say(json.dumps({"result": value} if is_wrapped else value)))
+    result = Agent(model=model, output=kind).run("go")
+    assert (result.output, result.stop) == (expected, "completed")
+    schema = model.requests[0].output_schema
+    assert schema is not None
+    assert (schema["type"], list(schema["properties"]), schema["required"]) == ("object", ["result"], ["result"])
+
+
+@pytest.mark.parametrize("kind", [list[str], int, City | Point, Literal["yes", "no"], Node])
+def test_providers_enforce_a_wrapped_type(kind: Any) -> None:
+    schema = build_completion_spec(None, kind, ()).output_schema or {}
+    asked = Request(normalize(["Hello"], run="r"), output_schema=schema)
+    openai = OpenAIModel("gpt", stream=False).build_body(asked)["response_format"]["json_schema"]
+    anthropic = AnthropicModel("claude", stream=False).build_body(asked)["output_config"]["format"]
+    assert openai["strict"]
+    assert openai["schema"] == anthropic["schema"]
+    assert openai["schema"]["additionalProperties"] is False
+
+
+def test_an_object_is_asked_for_as_it_is() -> None:
+    model = ScriptedModel(say('{"result": 3}'))
+    assert Agent(model=model, output=dict[str, int]).run("go").output == {"result": 3}
+    assert (model.requests[0].output_schema or {})["type"] == "object"
+
+
+def test_mistakes_in_a_wrapped_answer_are_told_where_they_are() -> None:
+    model = ScriptedModel(say('{"result": [1, "x"]}'), say('{"wrong": 1}'), say('{"result": [1]}'))
+    result = Agent(model=model, output=list[int]).run("go")
+    assert (result.output, result.requests) == ([1], 3)
+    model.assert_saw("result.1: Input should be a valid integer")
+    model.assert_saw("the answer: Input should be a valid array")
 
 
 def test_words_around_one_fenced_block_do_no_harm() -> None:

@@ -3,6 +3,7 @@
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,6 +96,6 @@ def test_core_rules_stay_after_a_reload(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options", [{"rules": RuleSet(), "reload_rules": True}, {"reload_rules": 1}], ids=["set", "int"]
 )
-def test_only_files_can_be_reloaded(options: dict[str, object]) -> None:
+def test_only_files_can_be_reloaded(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"agent, (rules|reload_rules)"):
-        Agent(model=ScriptedModel(say("x")), **options)  # pyright: ignore[reportArgumentType]
+        Agent(model=ScriptedModel(say("x")), **options)

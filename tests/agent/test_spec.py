@@ -7,6 +7,7 @@ import pytest
 from flyball import Agent, ConfigError, Settings, tool
 from flyball.agent.conversation import ConversationOptions
 from flyball.agent.delegation import build_children_spec
+from flyball.agent.keywords import AgentKeywords
 from flyball.agent.options import AgentOptions
 from flyball.agent.output import build_completion_spec
 from flyball.agent.spec import build_behaviour
@@ -112,7 +113,11 @@ class TestChildren:
 class TestCompletion:
     def test_an_output_type_wraps_the_policy_and_gives_its_schema(self) -> None:
         spec = build_completion_spec(None, int, ())
-        assert spec.output_schema == {"type": "integer"}
+        assert spec.output_schema == {
+            "type": "object",
+            "properties": {"result": {"type": "integer"}},
+            "required": ["result"],
+        }
         assert spec.policy is not None
 
     def test_text_without_a_policy_needs_no_check(self) -> None:
@@ -142,3 +147,8 @@ def test_a_child_keeps_the_groups_of_its_agent_and_gets_limits_of_its_own() -> N
     assert (edge.agent_spec.tools, edge.agent_spec.behaviour) == (own.tools, own.behaviour)
     assert edge.agent_spec.limits is not own.limits
     assert edge.agent_spec.origin is own.origin
+
+
+def test_the_keywords_that_type_checkers_know_have_the_types_of_the_options() -> None:
+    declared = {name: text for name, text in AgentOptions.__annotations__.items() if name not in ("model", "output")}
+    assert {name: known.__forward_arg__ for name, known in AgentKeywords.__annotations__.items()} == declared

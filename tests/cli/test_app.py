@@ -60,6 +60,8 @@ COMMANDS = [
     "why",
     "runs",
     "sessions",
+    "spend",
+    "status",
     "export",
     "prune",
     "models",

@@ -57,7 +57,7 @@ def test_lines_of_children_stand_further_in_behind_their_names(typed: Typed, sna
     indents = [(len(line) - len(line.lstrip()), line.split()[:2]) for line in story]
     assert {tuple(words) for indent, words in indents if indent == 2} == {("finder", "1")}
     assert {tuple(words) for indent, words in indents if indent == 4} == {("reader", "1.1")}
-    assert [indent for indent, _ in indents] == [0, 2, 2, 4, 4, 4, 4, 4, 4, 2, 2, 2, 0, 0, 0]
+    assert [indent for indent, _ in indents] == [0, 2, 2, 4, 4, 4, 4, 4, 4, 2, 2, 2, 0, 0, 0, 0, 0]
     snapshot(re.sub(r"\d+\.\d+ s|in [\d.]+ s|\d[\d,.]* s\b", "N s", "\n".join(story)))
 
 
@@ -127,6 +127,6 @@ def test_what_children_cost_is_told_with_what_the_run_did(typed: Typed, place: P
     usage, cost = record["usage_with_children"], record["cost_usd_with_children"]
     tokens, dollars = usage["input"] + usage["output"], sum(cost.values())
     assert set(cost) == {"chief", "finder", "scripted"}
-    assert f"3 runs, 6 turns, {tokens:,} tokens, ${dollars:.2f}\n" in done.stderr
+    assert f"\ntree     3 runs, 6 turns, {tokens:,} tokens, ${dollars:.2f}\n" in done.stderr
     [total] = [line for line in typed("why").stdout.splitlines() if line.startswith("3 runs")]
     assert total.split() == ["3", "runs", "6", f"{tokens:,}", f"${dollars:.4g}"]

@@ -24,11 +24,14 @@ def test_all_is_well_here_and_nothing_is_left_behind(
     typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    done = typed("doctor")
+    done = typed("doctor", "--verbose")
     assert (done.returncode, done.stderr) == (0, "")
     *lines, last = done.stdout.splitlines()
     names = {line[5:].split(":")[0] for line in lines}
-    assert last.startswith(f"{len(lines)} of {len(lines)} ")
+    assert last.startswith(f"All {len(lines)} checks passed.")
+    [short] = typed("doctor").stdout.splitlines()
+    assert short.startswith(f"All {len(lines)} checks passed.")
+    assert "--verbose" in short
     assert {line[:5] for line in lines} == {"ok   ", "none "}
     assert names >= {f"python {platform.python_version()}", "extra cli", "extra mcp", "key of openai", "toolbox shell"}
     assert names >= {"settings of this place", "core rules load", "core rules pass their own tests"}
@@ -97,7 +100,7 @@ def test_core_rules_that_are_not_there_or_wrong_are_found(monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("few")
 def test_the_store_of_this_place_is_told(typed: Typed, tmp_path: Path, stock: Any) -> None:
     def line() -> str:
-        return next(line for line in typed("doctor").stdout.splitlines() if line[5:].startswith("store"))
+        return next(line for line in typed("doctor", "--verbose").stdout.splitlines() if line[5:].startswith("store"))
 
     assert line().startswith(f"none store {stock.path}: ")
     with stock.open() as store:

@@ -39,7 +39,7 @@ def test_an_extra_that_is_missing_is_no_failure_and_one_is_told_how_to_get_it(mo
     [hint] = found("extra moon")
     assert hint.startswith("hint: ")
     assert "nowhere-to-be-found" in hint
-    assert hint.endswith("pip install 'flyball[moon]'")
+    assert hint.endswith("pip install 'flyball-ai[moon]'")
     assert found("extra mcp") == []
 
 

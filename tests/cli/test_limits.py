@@ -156,7 +156,7 @@ def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path) -> None
     done = process(tmp_path, str(Path(flyball.__file__).parents[1]))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
-    assert "pip install 'flyball[cli]'" in done.stderr
+    assert "pip install 'flyball-ai[cli]'" in done.stderr
 
 
 def test_another_missing_module_is_not_taken_for_the_missing_extra(tmp_path: Path) -> None:

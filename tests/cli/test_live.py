@@ -221,11 +221,11 @@ def test_a_run_on_a_terminal_is_seen_as_it_goes_on_and_asks_for_itself_and_its_c
         r"notice   .*\(5 of 5\)",
         r"refused  max_agent_iterations_reached\n",
         r"grace    ",
-        r"^budget: ",
+        r"^ budget  Maximum agent iterations \(5\) reached\.",
         r"└─ finder 3: turn 1 of 50, 15 tokens, \d+\.\d s: ",
         r"   └─ reader 3\.1: turn \d+ of 20, \d+ tokens, \d+\.\d s: look: half\\x1b\[2J done\n",
         r"    reader 3\.1  ended    budget: 20 of 20 turns, 315 tokens, ",
-        r"5 runs, ",
+        r"^tree     5 runs, ",
     ):
         assert re.search(line, shown, re.MULTILINE), line
     assert "not on a Friday" in shown
@@ -252,7 +252,7 @@ def test_ctrl_c_once_cancels_the_whole_tree_and_twice_ends_the_program_though_so
     terminal.until(r"pilot: .*launch ")
     until((tmp_path / "hangs").exists, PATIENCE_S)
     terminal.type("\x03")
-    terminal.until(r"^cancelled: ")
+    terminal.until(r"^ cancelled  ")
     os.killpg(terminal.process.pid, signal.SIGINT)  # is the same as Ctrl-C
     assert terminal.end() == 130
     assert re.search(r"^  pilot 2  ended    cancelled: ", terminal.text, re.MULTILINE)
@@ -274,7 +274,7 @@ def test_a_question_that_is_left_open_pauses_the_run_and_resume_asks_it_again(si
     first.type("\x04")  # nobody answers
     assert first.end() == 7
     assert record(tmp_path)["stop"] == "paused"
-    assert re.search(r"^paused: ", first.text, re.MULTILINE), "on a line of its own"
+    assert re.search(r"^ paused  ", first.text, re.MULTILINE), "on a line of its own"
     assert "Traceback" not in first.text
     with closing(Terminal(tmp_path, "resume", "last")) as terminal:
         terminal.until(r'launch .*\{"what": "A"\}')

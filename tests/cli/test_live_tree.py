@@ -5,8 +5,8 @@ from typing import Any
 
 from flyball import event as events
 from flyball.cli.live import RunTree
+from flyball.display.timeline import Severity
 from flyball.event import Event, Header
-from flyball.history.timeline import Severity
 
 
 class Story:

@@ -1,5 +1,7 @@
 """Mistakes of the user: one line that says what was found and what would be right, exit code 2, and no traceback."""
 
+import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -70,13 +72,51 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert not (place / "state").exists(), "nothing ran, so nothing is kept"
 
 
-@pytest.mark.parametrize(
-    "options", ["--turns=many", "--turns=0", "--seconds=nan", "--tokens=-1", "--usd=x", "--no-such-option"]
-)
-def test_a_wrong_number_or_option_is_told_with_the_usage(options: str, typed: Typed) -> None:
-    done = typed("run", "Go.", MODEL, options)
+PYTHON_WORDS = re.compile(r"\w=(?:\W|$)|[A-Z]\w+\(|\.\w+\(|=True|None\b")
+"""Arguments and calls of Python, which nobody types at a prompt."""
+TYPED_WRONGLY = {
+    "run Go. --turns=many": "--turns",
+    "run Go. --turns=0": "--turns",
+    "run Go. --seconds=nan": "--seconds",
+    "run Go. --tokens=-1": "--tokens",
+    "run Go. --usd=x": "--usd",
+    "run Go. --no-such-option": "--no-such-option",
+    "run Go. --turn=3": "--turns",
+    "run Go. --turns": "--turns",
+    "run Go. --quiet=3": "--quiet",
+    "run Go. on": "on",
+    "run": "TASK",
+    "rnu": "run",
+    "resume": "RUN",
+    "runs --limit=0": "--limit",
+    "sessions titel": "title",
+}
+"""For what is typed behind `flyball`, what the line that refuses it must name."""
+
+
+@pytest.mark.parametrize("line", TYPED_WRONGLY)
+def test_a_wrong_option_or_argument_is_one_line_like_every_error(
+    line: str, typed: Typed, snapshot: Callable[..., None]
+) -> None:
+    done = typed(*line.split())
+    [told] = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (2, "")
-    assert options.partition("=")[0] in done.stderr.splitlines()[-1]
+    assert re.fullmatch(r"flyball: .*(; s|\? S)ee flyball.* --help \[usage_error\]", told)
+    assert TYPED_WRONGLY[line] in told
+    assert "Input should" not in told
+    snapshot(told)
+
+
+def test_a_group_without_a_command_shows_its_help(typed: Typed) -> None:
+    done = typed("rules")
+    assert (done.returncode, "Usage: flyball rules" in done.stderr, "flyball: " in done.stderr) == (2, True, False)
+
+
+def test_no_error_of_the_command_line_has_words_of_python() -> None:
+    texts = json.loads((Path(__file__).parents[1] / "snapshots" / "cli.json").read_text())
+    errors = [line for text in texts.values() for line in text.splitlines() if line.startswith("flyball: ")]
+    assert len(errors) > 50
+    assert [line for line in errors if PYTHON_WORDS.search(line)] == []
 
 
 def test_a_task_must_be_given(typed: Typed) -> None:

@@ -25,7 +25,9 @@ def test_models_are_listed_with_their_price_and_whether_the_key_is_there(typed: 
     assert (done.returncode, done.stderr) == (0, "")
     [line] = [line for line in done.stdout.splitlines() if line.startswith("openai:gpt-5-mini ")]
     assert {"openai:gpt-5-mini", "$0.25", "$2", "400,000", "OPENAI_API_KEY"} <= set(line.split())
-    assert all("gpt-5" in line and "mini" in line for line in done.stdout.splitlines())
+    headers, *lines = done.stdout.splitlines()
+    assert headers.split()[0] == "model"
+    assert all("gpt-5" in line and "mini" in line for line in lines)
     ready = listed(typed, "openai:gpt-5-mini", OPENAI_API_KEY=key)["openai:gpt-5-mini"]
     assert ready == {
         "name": "openai:gpt-5-mini", "input": 0.25, "output": 2.0, "context_tokens": 400_000, "ready": "ready",

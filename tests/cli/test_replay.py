@@ -129,6 +129,35 @@ def test_a_model_that_could_not_be_asked_today_is_not_asked(typed: Typed, dug: P
     assert (dug / "done.txt").read_text() == "dig" * 3
 
 
+def test_a_model_that_was_not_stored_is_named_again(typed: Typed, dug: Path, stock: Any) -> None:
+    def hide(connection: sqlite3.Connection) -> None:
+        data = {**run.start.metadata["flyball_run"], "model": "***"}
+        connection.execute("UPDATE run SET metadata = ?", (json.dumps({"flyball_run": data}),))
+
+    with stock.open() as store:
+        [run] = store.runs.list()
+        store.write(hide)
+    refused = typed("replay", "last")
+    assert (refused.returncode, "pass --model again" in refused.stderr) == (2, True)
+    (dug / "own.toml").write_text('[[reply]]\ntext = "Nobody asks."')
+    done = typed("replay", "last", "--model=script:own.toml")
+    assert (done.returncode, done.stdout.startswith("No difference")) == (0, True)
+
+
+def test_a_run_with_mcp_servers_is_refused_with_the_reason_even_if_they_were_not_stored(
+    typed: Typed, dug: Path, stock: Any
+) -> None:
+    def hide(connection: sqlite3.Connection) -> None:
+        data = {**run.start.metadata["flyball_run"], "mcp": ["***"]}
+        connection.execute("UPDATE run SET metadata = ?", (json.dumps({"flyball_run": data}),))
+
+    with stock.open() as store:
+        [run] = store.runs.list()
+        store.write(hide)
+    refused = typed("replay", "last")
+    assert (refused.returncode, "does not start MCP servers" in refused.stderr) == (2, True)
+
+
 def test_programs_get_the_same_as_json(typed: Typed, dug: Path) -> None:
     (dug / "own.toml").write_text('[[reply]]\ntext = "Nobody asks."')
     same = json.loads(typed("replay", "last", "--json").stdout)

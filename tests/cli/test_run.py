@@ -67,10 +67,11 @@ def test_the_answer_goes_to_standard_output_and_the_story_to_standard_error(
 ) -> None:
     done = typed("run", "Look.", "--model=script:looks.toml", "--tools=kit:tools")
     assert (done.returncode, done.stdout) == (0, "Two lines,\nand no more.\n")
-    *story, end = done.stderr.splitlines()
+    *story, ended, used, following = done.stderr.splitlines()
     assert story == ["turn 1   Let me see.", "turn 1   look(path='a'): done"]
-    assert end.startswith("completed: ")
-    assert "2 of 90 turns" in end
+    assert ended.startswith("completed ")
+    assert used.startswith("used     2 of 90 turns, 1 tool call, 30 tokens, ")
+    assert following == "next     flyball why"
     snapshot(re.sub(r"[\d.]+ s\b", "N s", done.stderr))
 
 
@@ -157,7 +158,10 @@ def test_the_exit_code_tells_why_it_ended(stop: str, typed: Typed, place: Path) 
     (place / "stop.toml").write_text(rule)
     done = typed("run", "Go.", "--model=script:own.toml", *options)
     assert done.returncode == code
-    assert any(line.startswith(f"{stop}: ") for line in done.stderr.splitlines()[-2:])
+    *_, ended, used, following = [line for line in done.stderr.splitlines() if not line.startswith("question ")]
+    assert ended.startswith(f"{stop:8} ")
+    assert re.fullmatch(r"used {5}.*\d s, .*", used)
+    assert following.startswith("next     ")
     why = typed("why")
     assert (why.returncode, why.stderr, why.stdout.split()[0]) == (0, "", stop)
 
@@ -168,11 +172,11 @@ def test_a_run_that_must_ask_where_nobody_can_answer_says_what_it_waits_for(
 ) -> None:
     asks = script(place, 'calls = [{ name = "launch" }]', 'text = "Launched."')
     done = typed("run", "Go.", asks, "--tools=kit:tools", "--store=none")
-    assert "\npaused: " in done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert "launch" in last
-    assert "--yes" in last
-    snapshot(last)
+    assert "\npaused   " in done.stderr
+    question, following = done.stderr.splitlines()[-2:]
+    assert "launch" in question
+    assert "--yes" in following
+    snapshot(f"{question}\n{following}")
     agreed = typed("run", "Go.", asks, "--tools=kit:tools", "--yes")
     assert (agreed.returncode, agreed.stdout) == (0, "Launched.\n")
     assert "turn 1   launch(): done" in agreed.stderr

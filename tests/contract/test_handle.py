@@ -45,6 +45,7 @@ class TestWatching:
         numbered = [event for event in seen if not isinstance(event, Delta)]
         assert [event.to_dict() for event in numbered] == [event.to_dict() for event in result.events]
         assert [event.seq for event in numbered] == list(range(len(numbered)))
+        assert [event.seq for event in seen if isinstance(event, Delta)] == [-1, -2, -3]
         pieces = [event.text for event in seen if isinstance(event, Delta)]
         assert (pieces, result.text, seen[-1].kind) == (["It ", "is ", "3."], "It is 3.", "run_ended")
 

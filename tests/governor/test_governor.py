@@ -36,6 +36,13 @@ class TestTheLoop:
         assert result.budgets["tokens"].used == 200
         assert result.to_dict()["max_turns_reached"] is True
 
+    def test_an_answer_of_none_is_no_text(self) -> None:
+        with govern(Limits(turns=2)) as run:
+            for turn in run:
+                turn.settle(USED)
+                run.complete(None)
+        assert (run.result().stop, run.result().text) == ("completed", "")
+
     def test_a_loop_that_completes_is_completed_even_on_its_last_turn(self) -> None:
         with govern(Limits(turns=2)) as run:
             for turn in run:

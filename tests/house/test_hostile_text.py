@@ -25,9 +25,10 @@ from flyball.cli.report import escape_markdown as as_markdown
 from flyball.cli.run_config import RunConfig
 from flyball.cli.saved_config import config_to_dict
 from flyball.cli.transcript import render_conversation
+from flyball.completion.report_check import RecordedWork
 from flyball.errors import quote_value, suggest_names
 from flyball.history.record import RunRecord
-from flyball.message import Message
+from flyball.message import Message, MessageType, Role
 from flyball.models import local_prompt
 from flyball.models.endpoint import redact_url
 from flyball.models.failures import error_from_response, error_from_stream
@@ -44,11 +45,11 @@ from flyball.testing.cassette import Redactor
 from flyball.testing.server.reply import split_words
 from flyball.toolbox.fetch_tool import fetch
 from flyball.toolbox.html import FetchedBody, as_text, html_to_text
+from flyball.tools.definition import Tool
 from flyball.tools.excerpt import make_excerpt, serialize_content
-from flyball.tools.mcp.server import mcp
-from flyball.tools.mcp.stdio import OutputTail
+from flyball.tools.mcp_client.server import mcp
+from flyball.tools.mcp_client.stdio import OutputTail
 from flyball.tools.pattern import Pattern
-from flyball.tools.tool import Tool
 from flyball.wire import normalize, to_anthropic
 
 Read = Callable[[Any], object]
@@ -167,6 +168,15 @@ def short_key(size: int) -> str:
 
 
 MARKUP = repeated("<p>A <b>warm</b> &amp; new\n")
+
+
+def find_claims(text: str) -> object:
+    payload = {"call_id": "c", "name": text, "arguments": text}
+    call = Message("r", 1, 0.0, MessageType.TOOL_CALL, Role.ASSISTANT, "", payload)
+    result = Message("r", 2, 0.0, MessageType.TOOL_RESULT, Role.TOOL, text, payload)
+    return RecordedWork([call, result]).find_unsupported(text)
+
+
 CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("models/failures.py", "an error page of <", error_page, repeated("<"), PROSE),
     ("models/failures.py", "an error page of tags", error_page, repeated("<a>"), PROSE),
@@ -187,10 +197,10 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("message.py", "an id of colons", lambda text: message(id=text), repeated(":1", "x"), LETTERS),
     ("message.py", "a time of digits", lambda text: message(created_at=text), repeated("1", "", "2031-"), LETTERS),
     ("wire/writer.py", "an image of ;", image, repeated(";", start="data:"), LETTERS),
-    ("tools/tool.py", "a name of signs", tool, repeated("!"), LETTERS),
+    ("tools/definition.py", "a name of signs", tool, repeated("!"), LETTERS),
     ("tools/pattern.py", "a pattern that backtracks", matched, repeated("a", "!"), repeated("a")),
-    ("tools/mcp/server.py", "a command of secrets", lambda text: mcp(text).name, repeated("key "), repeated("x ")),
-    ("tools/mcp/stdio.py", "stderr in small pieces", stderr, pieces(b"x"), pieces(b"xxxxxxxx")),
+    ("tools/mcp_client/server.py", "a command of keys", lambda text: mcp(text).name, repeated("key "), repeated("x ")),
+    ("tools/mcp_client/stdio.py", "stderr in small pieces", stderr, pieces(b"x"), pieces(b"xxxxxxxx")),
     ("tools/excerpt.py", "a result of quotes", excerpt_of, repeated('"'), PROSE),
     ("_internal/path.py", "JSON that is nested", look_up, repeated('{"a":', "1"), PROSE),
     ("rules/template.py", "a value of braces", template, repeated("{{"), PROSE),
@@ -220,13 +230,19 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("_internal/toml.py", "a text of many dots", place, repeated("a.", '"', 'a = "'), repeated("a", '"', 'a = "')),
     ("_internal/toml.py", "a text of escapes", place, repeated('\\"', "", 'a = "'), repeated("a", "", 'a = "')),
     ("_internal/toml.py", "a file of brackets", place, repeated("[1],", "1]", "a = ["), repeated("1,", "1]", "a = [")),
+    *(
+        ("completion/report_check.py", f"a report of {unit!r}", find_claims, repeated(unit), PROSE)
+        for unit in ("I ", "was ", "a-", '"', "the ", "ly ", "I have nearly ", "1,", "all the tasks ", "# ")
+    ),
     ("serve/request.py", "a long key", parse_request, long_key, short_key),
     ("chain/hop_context.py", "a long root", ROOT.fullmatch, repeated("."), LETTERS),
 ]  # fmt: skip
 
 BOUNDED = {
+    "completion/report_words.py": "texts that report_check.py has cut",
     "chain/foreign.py": "HTTP servers bound a header, and each is read by an expression without repetition of its own",
-    "cli/commands/prune.py": "an age that the user types",
+    "cli/age.py": "an age that the user types",
+    "cli/hints.py": "an id of a run, matched by one class of characters",
     "doctor/installation.py": "the requirements of this package itself",
     "_internal/table.py": "keys of a file that the user writes, each matched once by one class of characters",
     "rules/file.py": "names in a file that the user writes, matched by parts that share no character",
@@ -234,7 +250,7 @@ BOUNDED = {
     "toolbox/regex_worker.py": "runs in a process of its own, which is killed",
     "tool_rules/rules.py": "the place of a mistake, which is made here",
     "tools/signature.py": "docstrings, which are code of the user",
-    "tools/mcp/session.py": "names of tools, matched by one class of characters",
+    "tools/mcp_client/session.py": "names of tools, matched by one class of characters",
 }
 """Modules that use `re`, and why their input needs no case."""
 

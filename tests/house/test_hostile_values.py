@@ -23,9 +23,9 @@ from flyball.progress import Progress
 from flyball.request import Call, Request
 from flyball.rules.view import View
 from flyball.store.codec import to_text
+from flyball.tools.definition import Tool
 from flyball.tools.json_schema import JsonSchemaArguments
-from flyball.tools.mcp.session import extract_value
-from flyball.tools.tool import Tool
+from flyball.tools.mcp_client.session import extract_value
 from flyball.wire import normalize
 
 Read = Callable[[Any], object]

@@ -21,7 +21,7 @@ LAYERS = """
     _deprecated errors unit
     settings _internal
     budget
-    message request outcome event recorder progress person steadiness result record chain
+    message request outcome event recorder progress person steadiness display result record chain
     completion otel rules store tool_rules tools wire
     governor loop models toolbox
     runtime

@@ -4,6 +4,8 @@ import re
 from importlib.metadata import distributions
 from pathlib import Path
 
+from flyball._internal.distribution import DISTRIBUTION
+
 ROOT = Path(__file__).parents[2]
 LOCK = (ROOT / "requirements.lock").read_text()
 
@@ -15,7 +17,7 @@ def canonical(name: str) -> str:
 def test_every_installed_package_has_its_locked_version() -> None:
     locked = {canonical(name): version for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", LOCK, re.MULTILINE)}
     installed = {canonical(found.name): found.version for found in distributions()}
-    ours = {"flyball", "pip", "setuptools"}  # itself, and what `python -m venv` brings
+    ours = {DISTRIBUTION, "pip", "setuptools"}  # itself, and what `python -m venv` brings
     assert {name: version for name, version in installed.items() if name not in ours} == {
         name: locked.get(name) for name in installed if name not in ours
     }

@@ -69,14 +69,16 @@ class Doomed:
             self.keep(step)
         return [None] * len(steps)
 
-    def keep_now(self, step: Step) -> bool:
+    def keep_now(self, steps: Sequence[Step]) -> Sequence[Exception | None] | None:
+        if len(steps) > 1:
+            return self.keep_all(steps)
         with self._lock:
             self._die_at(False)
-            kept = self._store.keep_now(step)
-            if kept:
+            errors = self._store.keep_now(steps)
+            if errors == [None]:
                 self._die_at(True)
                 self._kept += 1
-            return kept
+            return errors
 
     def _die_at(self, after: bool) -> None:
         if self._kept == self._at and after is self._after:

@@ -6,7 +6,7 @@ import pytest
 
 from flyball import Agent, Limits, govern, tool
 from flyball.budget.forecast import Forecast
-from flyball.event import BudgetWarned, RuleEmitted
+from flyball.event import BudgetWarned, Event, RuleEmitted
 from flyball.progress import Point, Progress
 from flyball.request import Usage
 from flyball.rules import RuleSet
@@ -18,6 +18,10 @@ from flyball.testing import RuleFolder, ScriptDriver, ScriptedModel, assert_hone
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
+
+
+def ignore(event: Event) -> None:
+    pass
 
 
 def build_model(*tokens: int) -> ScriptedModel:
@@ -52,7 +56,7 @@ def test_turns_are_counted_exactly() -> None:
 
 def test_it_is_the_same_if_the_run_has_sinks_and_if_few_events_are_kept() -> None:
     expected = watch(Limits(tokens=10_000), 500, 600, 400)
-    assert watch(Limits(tokens=10_000), 500, 600, 400, sinks=[lambda _: None]) == expected
+    assert watch(Limits(tokens=10_000), 500, 600, 400, sinks=[ignore]) == expected
     assert watch(Limits(tokens=10_000), 500, 600, 400, events_kept=30) == expected
 
 
@@ -62,7 +66,7 @@ def test_without_kept_events_it_is_not_known() -> None:
 
 @pytest.mark.parametrize("has_sink", [False, True])
 def test_the_event_before_a_limit_has_it_if_a_sink_listens(has_sink: bool) -> None:
-    sinks = [lambda _: None] if has_sink else []
+    sinks = [ignore] if has_sink else []
     agent = Agent(model=build_model(500), tools=[add], limits=Limits(tokens=10_000), sinks=sinks)
     result = ScriptDriver(agent).run("Go.")
     [warned] = [event for event in result.events if isinstance(event, BudgetWarned)]
@@ -117,7 +121,7 @@ def test_a_misspelt_field_is_an_error(tmp_path: Any) -> None:
 
 def test_a_governed_loop_has_it_with_and_without_rules(tmp_path: Any) -> None:
     seen: list[object] = []
-    with govern(Limits(tokens=10_000), rules=load_rules(tmp_path, SOON), sinks=[lambda _: None]) as run:
+    with govern(Limits(tokens=10_000), rules=load_rules(tmp_path, SOON), sinks=[ignore]) as run:
         for turn in run:
             seen.append(None if run.forecast is None else (run.forecast.limit, run.forecast.turns_left))
             if turn.grace:

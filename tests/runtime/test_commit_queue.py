@@ -112,3 +112,112 @@ def test_many_runs_at_once_on_a_store_that_waits_share_their_commits(tmp_path: P
 
         anyio.run(work)
         assert len(store.runs.list(Query(stop="completed", limit=100))) == 30
+
+
+class CountingStore:
+    """A SQLite store that notes how many steps it is given at once."""
+
+    def __init__(self, store: SqliteStore, *, refuses: bool = False) -> None:
+        self._store, self._refuses = store, refuses
+        self.at_once: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def keep_now(self, steps: list[Step]) -> Any:
+        self.at_once.append(len(steps))
+        return None if self._refuses else self._store.keep_now(steps)
+
+
+def run_at_once(store: Any, count: int) -> list[str]:
+    """Run agents of two turns at once, and return the ids of the runs that are complete in the store."""
+    ids: list[str] = []
+
+    async def run_one() -> None:
+        agent = Agent(model=ScriptedModel(call("look"), say("Done.")), tools=[look], store=store, settings={})
+        result = await agent.arun("go")
+        assert (result.completed, result.store_error) == (True, None)
+        ids.append(result.run_id)
+
+    async def work() -> None:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(count):
+                tasks.start_soon(run_one)
+
+    anyio.run(work)
+    return ids
+
+
+def test_runs_at_once_share_the_commits_of_their_event_loop(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "runs.db") as store:
+        counting = CountingStore(store)
+        ids = run_at_once(counting, 20)
+        assert max(counting.at_once) > 1
+        for run_id in ids:
+            assert [event["event"] for event in store.runs.events(run_id)][-1] == "run_ended"
+
+
+def test_a_lone_run_commits_each_step_at_once(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "runs.db") as store:
+        counting = CountingStore(store)
+        run_at_once(counting, 1)
+        assert set(counting.at_once) == {1}
+
+
+def test_steps_that_would_have_to_wait_are_written_by_the_thread(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "runs.db") as store:
+        ids = run_at_once(CountingStore(store, refuses=True), 20)
+        assert len(store.runs.list(Query(stop="completed", limit=100))) == len(ids) == 20
+
+
+def test_a_run_whose_step_is_refused_does_not_fail_the_others_of_its_batch(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "runs.db") as store:
+        queue, outcomes = CommitQueue(store), list[object]()
+        queue.add_runs(2)
+
+        async def wait(step: Step) -> None:
+            due = queue.add_due(step)
+            assert due is not None
+            try:
+                outcomes.append(await due)
+            except StoreError:
+                outcomes.append("refused")
+
+        async def work() -> None:
+            async with anyio.create_task_group() as tasks:
+                for step in (start_step("a"), start_step("a"), start_step("b")):
+                    tasks.start_soon(wait, step)
+
+        anyio.run(work)
+        assert outcomes == [True, "refused", True]
+        assert [entry.run_id for entry in store.runs.list()] == ["b", "a"]
+
+
+def test_a_run_cancelled_while_its_step_is_due_is_stored_as_cancelled(tmp_path: Path) -> None:
+    with SqliteStore(tmp_path / "runs.db") as store:
+
+        class Cancelling(CountingStore):
+            """Cancels all runs in the middle of a batch."""
+
+            scope: anyio.CancelScope | None = None
+
+            def keep_now(self, steps: list[Step]) -> Any:
+                if len(steps) > 1 and self.scope is not None and len(self.at_once) > 3:
+                    self.scope.cancel()
+                return super().keep_now(steps)
+
+        cancelling = Cancelling(store)
+
+        async def run_one() -> None:
+            model = ScriptedModel(*[call("look")] * 50)
+            await Agent(model=model, tools=[look], store=cancelling, settings={}).arun("go")  # type: ignore[arg-type]
+
+        async def work() -> None:
+            with anyio.CancelScope() as scope:
+                cancelling.scope = scope
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(10):
+                        tasks.start_soon(run_one)
+
+        anyio.run(work)
+        assert len(store.runs.list(Query(stop="cancelled", limit=100))) == 10

@@ -39,10 +39,9 @@ def test_what_is_told_behind_an_answer_is_kept_with_the_next_beginning_and_not_b
     book = ledger(store)
     book.add_outcome(0, "call-0", Success(call_id="call-0", tool="add", content="3"))
     book.add_answer(0, 1, Answer((), 0.5))
-    book.add_event(TurnEnded(0, 0.5, 1, Header("run")))
     keep(store, book.build_outcomes(None))
     assert (kinds(store), store.runs.events("run")) == ([Kind.RUN, Kind.STARTED], [])
     book.add_started(1, 2, '{"events":1}', ())
-    keep(store, book.build(None))
+    keep(store, book.build(None, events=[TurnEnded(0, 0.5, 1, Header("run")).to_dict()]))
     assert kinds(store) == [Kind.RUN, Kind.STARTED, Kind.OUTCOME, Kind.ANSWER, Kind.STARTED]
     assert [event["event"] for event in store.runs.events("run")] == ["turn_ended"]

@@ -73,7 +73,7 @@ def test_a_late_result_is_signalled_to_the_run_and_after_its_end_to_its_parent()
     parent = SignalQueue()
     run = Run(parent)
     run.events.on_late_result(CALL)
-    assert (run.signals.pending, parent.pending) == ([Late("c", "add")], [])
+    assert (run.signals.pending, parent.pending) == ((Late("c", "add"),), ())
     run.signals.ended = True
     run.events.on_late_result(CALL)
-    assert parent.pending == [Late("run:c", "add", own=False)]
+    assert parent.pending == (Late("run:c", "add", own=False),)

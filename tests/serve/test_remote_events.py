@@ -77,7 +77,10 @@ def test_what_belongs_to_no_run_that_has_begun_there_is_passed_over(row: dict[st
 
 
 def test_a_run_whose_end_was_not_heard_is_ended_as_the_request_was_and_those_below_it_first() -> None:
-    events = heard(told("run_started", "a"), told("run_started", "b", "a"), told("turn_started", "b", "a", seq=9))
+    piece = told("delta", "b", "a", seq=-4, text="he")
+    events = heard(
+        told("run_started", "a"), told("run_started", "b", "a"), told("turn_started", "b", "a", seq=9), piece
+    )
     ends = [event for event in events if isinstance(event, RunEnded)]
     assert [(end.header.run_id, end.stop, end.seq, end.turn) for end in ends] == [
         ("b", "cancelled", 10, 2),

@@ -35,7 +35,7 @@ def event(kind: str = "run_started", run_id: str = "there", above: str | None = 
 def test_the_service_is_told_the_limits_and_the_time_less_what_its_answer_takes() -> None:
     bodies: list[Any] = []
 
-    async def ask(body: Any, position: Any, hear: Any) -> Any:
+    async def ask(body: Any, position: Any, hear: Any, _: Any) -> Any:
         bodies.append((body, position))
         return Result(stop=Stop.COMPLETED, text="Hi.").to_dict()
 
@@ -48,7 +48,7 @@ def test_the_service_is_told_the_limits_and_the_time_less_what_its_answer_takes(
 def test_what_is_heard_counts_as_progress_whatever_it_is() -> None:
     clock, idle = ManualClock(), list[float]()
 
-    async def ask(body: Any, position: Any, hear: Any) -> Any:
+    async def ask(body: Any, position: Any, hear: Any, _: Any) -> Any:
         for told in (event(), {"event": "a_later_event"}, event(seq="x"), event(metadata=None)):
             clock.move(10)
             idle.append(one.idle_s)
@@ -67,7 +67,7 @@ def test_what_is_heard_reaches_those_who_watch_and_what_they_raise_is_counted() 
     def broken(event: Event) -> None:
         raise ValueError("no")
 
-    async def ask(body: Any, position: Any, hear: Any) -> Any:
+    async def ask(body: Any, position: Any, hear: Any, _: Any) -> Any:
         hear(event())
         hear(event("turn_started"))
         hear({"event": "nonsense"})
@@ -93,7 +93,7 @@ def test_what_a_chain_leaves_and_was_lent_goes_along_whole() -> None:
     here, there = (Chain(name=name, host="here", settings={}) for name in "ab")
     callers: list[Any] = []
 
-    async def ask(body: Any, position: Any, hear: Any) -> Any:
+    async def ask(body: Any, position: Any, hear: Any, _: Any) -> Any:
         callers.append(there.check(here.headers_at(position)))
         return {"stop": "completed"}
 
@@ -104,7 +104,7 @@ def test_what_a_chain_leaves_and_was_lent_goes_along_whole() -> None:
 
 
 def test_a_cancel_before_it_begins_asks_nobody() -> None:
-    async def ask(body: Any, position: Any, hear: Any) -> Any:
+    async def ask(body: Any, position: Any, hear: Any, _: Any) -> Any:
         raise AssertionError("nobody is asked")
 
     one = runner(ask, ManualClock())
@@ -117,7 +117,7 @@ def test_a_cancel_before_it_begins_asks_nobody() -> None:
 def test_a_task_that_is_cancelled_closes_it_first() -> None:
     ones: list[RemoteRunner] = []
 
-    async def ask(body: Any, position: Any, hear: Any) -> Any:
+    async def ask(body: Any, position: Any, hear: Any, _: Any) -> Any:
         await anyio.sleep_forever()
 
     async def cut() -> None:

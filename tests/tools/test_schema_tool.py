@@ -58,7 +58,7 @@ class TestFromSchema:
 
     def test_without_jsonschema_the_error_names_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "jsonschema", None)
-        with pytest.raises(UsageError, match=r"flyball\[cli\]"):
+        with pytest.raises(UsageError, match=r"flyball-ai\[cli\]"):
             weather()
 
 

@@ -94,10 +94,11 @@ class DetachableTask:
     task of the whole run is left behind.
     """
 
-    __slots__ = ("_is_left", "_loop", "_waiter")
+    __slots__ = ("_is_left", "_loop", "_task", "_waiter")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[Any] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._is_left = False
 
@@ -119,8 +120,8 @@ class DetachableTask:
         """
         cancelled: asyncio.CancelledError | None = None
         while True:
-            task = self._loop.create_task(self._catch(work))
-            task.add_done_callback(self._wake)  # it may be cancelled before it starts
+            task = self._task = self._loop.create_task(self._catch(work))
+            task.add_done_callback(self._wake)  # for a task that is cancelled before it starts
             while not task.done() and not self._is_left:
                 waiter = self._waiter = self._loop.create_future()
                 try:
@@ -148,6 +149,8 @@ class DetachableTask:
 
     async def _catch(self, work: Coroutine[Any, Any, T]) -> tuple[Any, BaseException | None]:
         """Return the result of the work, or its error: Ctrl-C raised in a task would end the event loop."""
+        if self._task is not None:
+            self._task.remove_done_callback(self._wake)
         try:
             return await work, None
         except asyncio.CancelledError:

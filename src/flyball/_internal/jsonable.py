@@ -40,7 +40,11 @@ def _build_encoder(*, sort_keys: bool) -> Callable[[object], str]:
         return json.JSONEncoder(sort_keys=sort_keys, default=str).encode
     # No dict to find cycles: a cycle exceeds the recursion limit.
     encode = make_encoder(None, str, json.encoder.encode_basestring_ascii, None, ": ", ", ", sort_keys, False, True)
-    return lambda value: "".join(encode(value, 0))
+
+    def encode_json(value: object) -> str:
+        return "".join(encode(value, 0))
+
+    return encode_json
 
 
 _ENCODERS = {sort_keys: _build_encoder(sort_keys=sort_keys) for sort_keys in (False, True)}
@@ -57,14 +61,14 @@ def to_jsonable(value: object) -> Any:
     return value if _is_unchanged(value) else _JsonWriter().write(value, 0)
 
 
-def _is_unchanged(value: object) -> bool:
+def _is_unchanged(value: Any) -> bool:
     """Check for the types that most values have, and that need no conversion."""
-    kind = type(value)
+    kind = cast("type[Any]", type(value))
     if kind is str:
-        return str.isascii(value)  # pyright: ignore[reportArgumentType]
+        return value.isascii()
     if kind is int:
-        return -_MAX_PLAIN_INT < value < _MAX_PLAIN_INT  # pyright: ignore[reportOperatorIssue]
-    return kind in _UNCHANGED_TYPES or (kind is float and math.isfinite(value))  # pyright: ignore[reportArgumentType]
+        return -_MAX_PLAIN_INT < value < _MAX_PLAIN_INT
+    return kind in _UNCHANGED_TYPES or (kind is float and math.isfinite(value))
 
 
 def to_json_text(value: object, *, sort_keys: bool = False) -> str:
@@ -142,7 +146,11 @@ class _JsonWriter:
             while name in table:  # 1 and "1" are two keys in Python, and every lone surrogate becomes "?"
                 duplicates[base_name] = number = duplicates.get(base_name, 0) + 1
                 name = f"{base_name}'" if number == 1 else f"{base_name}'{number}"
-            table[name] = self.write(item, depth)
+            if item is None or type(item) is bool:  # a call for each would take longer
+                self.remaining_values -= 1
+                table[name] = item
+            else:
+                table[name] = self.write(item, depth)
         return table
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Unpack, overload
 
+from .._internal.type_variables import Output
 from .options import AgentOptions, ResumeOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -12,15 +13,17 @@ if TYPE_CHECKING:
     from ..budget.registry import IterationBudgetRegistry
     from ..loop.child_task import ChildSpec, Mode
     from ..loop.plan import Plan
+    from ..models import Model
     from ..result import Result
     from ..rules import RuleSet
+    from .keywords import AgentKeywords
     from .run import Run
     from .run_factory import Answers, RunFactory
     from .validate import Task
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Agent(AgentOptions):
+class Agent(AgentOptions, Generic[Output]):
     """Model with tools and limits.
 
     `run` and `arun` return the result of a task. `start` and `open` return a handle of the run.
@@ -28,12 +31,22 @@ class Agent(AgentOptions):
 
     _runs: RunFactory = field(init=False)
 
+    if TYPE_CHECKING:  # the signature of the dataclass, with the type of the answer
+
+        @overload
+        def __init__(self, *, model: Model | str, output: type[Output], **options: Unpack[AgentKeywords]) -> None: ...
+
+        @overload
+        def __init__(self, *, model: Model | str, output: Any = None, **options: Unpack[AgentKeywords]) -> None: ...
+
+        def __init__(self, *, model: Model | str, output: Any = None, **options: Unpack[AgentKeywords]) -> None: ...
+
     def __post_init__(self) -> None:
         from .run_factory import RunFactory  # imported here, so that importing Agent loads neither pydantic nor anyio
 
         object.__setattr__(self, "_runs", RunFactory(self))
 
-    def run(self, task: Task, **options: Unpack[RunOptions]) -> Result:
+    def run(self, task: Task, **options: Unpack[RunOptions]) -> Result[Output]:
         """Run a task and wait for its result.
 
         For programs without an event loop; otherwise use `arun`.
@@ -41,22 +54,22 @@ class Agent(AgentOptions):
         self._runs.raise_if_inside_loop("`await agent.arun(...)`")  # before anything is started
         return self._runs.open(task, options).through()
 
-    async def arun(self, task: Task, **options: Unpack[RunOptions]) -> Result:
+    async def arun(self, task: Task, **options: Unpack[RunOptions]) -> Result[Output]:
         """Run a task in the current event loop (asyncio or trio).
 
         If the calling task is cancelled, the run closes first.
         """
         return await self._runs.create_driver(task, options, self.sinks).drive()
 
-    def start(self, task: Task, **options: Unpack[RunOptions]) -> Run:
+    def start(self, task: Task, **options: Unpack[RunOptions]) -> Run[Output]:
         """Start a task on Flyball's own event loop, and return its handle at once."""
         return self._runs.open(task, options).begin()
 
-    def open(self, task: Task, **options: Unpack[RunOptions]) -> Run:
+    def open(self, task: Task, **options: Unpack[RunOptions]) -> Run[Output]:
         """Return a handle that runs a task in the current event loop: `async with agent.open(task) as run`."""
         return self._runs.open(task, options)
 
-    def resume(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Result:
+    def resume(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Result[Output]:
         """Resume a run and wait for its result. No recorded effect is repeated.
 
         `run` is the paused result. With a store it is the run's id; then the run may also have reached a limit (pass
@@ -66,11 +79,13 @@ class Agent(AgentOptions):
         self._runs.raise_if_inside_loop("`await agent.aresume(...)`")
         return self._runs.reopen(run, answers, options).through()
 
-    async def aresume(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Result:
+    async def aresume(
+        self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]
+    ) -> Result[Output]:
         """Resume a run in the current event loop; see `resume`."""
         return await self._runs.aresume(run, answers, options)
 
-    def reopen(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Run:
+    def reopen(self, run: Result | str, answers: Answers = None, **options: Unpack[ResumeOptions]) -> Run[Output]:
         """Return a handle of a resumed run, for `async with` or `begin()`; see `resume` and `open`."""
         return self._runs.reopen(run, answers, options)
 

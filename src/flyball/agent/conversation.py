@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, replace
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast
+from typing import Any, NamedTuple, Unpack, cast, overload
 
 from .._internal import validation
 from .._internal.jsonable import parse_json_value
-from ..budget.deadline import Clock
+from .._internal.type_variables import Output
 from ..budget.limits import Limits, RunKind
-from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
-from ..completion.assertions import Assertions
 from ..errors import ConfigError, UsageError, suggest_names
-from ..message import Message
 from ..models import Model
-from ..person import Approver
-from ..progress import Hook, Policy, Progress
 from ..recorder import Sink
 from ..result import Result
-from ..rules import RuleSet
 from ..runtime import PausedRun
 from ..settings import Settings
-from ..steadiness import Duplicates, Reflection, Thresholds
+from ..steadiness import Duplicates
 from ..store import Store
-from ..tool_rules import ToolRule, ToolRules
-from ..tools.excerpt import Excerpt
 from ..tools.source import Tools
 from .agent import Agent
-from .delegation import Child, Delegable
+from .keywords import SharedKeywords
 from .options import AgentOptions
 from .validate import Task, get_pause
 
@@ -39,10 +30,10 @@ _LIKENESS = 0.9
 """Similarity from which a key counts as a misspelt collaborator. A collaborator that is ignored guards nothing."""
 
 
-class ConversationOptions(TypedDict, total=False):
+class ConversationOptions(SharedKeywords, total=False):
     """Options of `run_conversation`. All are optional.
 
-    Those without a text are the options of an Agent (`AgentOptions`) and of its run (`RunOptions`).
+    To them come those of an Agent (`AgentOptions`). The last three are of its run (`RunOptions`).
     """
 
     mode: str
@@ -51,82 +42,70 @@ class ConversationOptions(TypedDict, total=False):
     """Data of the caller. `event_sink`, `completion_assertions`, `completion_policy`, `tool_rules` and `engine_data`
     (the initial state) are removed from it. The rest must be JSON, and is copied to every event."""
     max_turns: int | None
-    """Maximum number of turns. Default: the setting `max_turns`, or 25."""
-    limits: Limits
-    """All limits except `max_turns`."""
-    duplicates: Duplicates | Literal["allow", "reuse", "reject"]
-    """Handling of a call that equals an earlier one, if nothing has changed since. Default: "reject"."""
-    start_metadata: Mapping[str, Any]
+    """Maximum number of turns. Default: the setting `max_turns`, or 25. `limits` has all other limits."""
     store: Store
     """Open store. With a `session_id`, later runs continue the conversation."""
     session_id: str
     run_id: str
     wait_seconds: float
-    children: Sequence[Child | Delegable]
-    background_children: bool
-    instructions: str
-    announce_limits: bool
-    output: Any
-    completion: Policy | Assertions | Mapping[str, Any] | str | Path
-    tool_rules: ToolRules | Sequence[ToolRule | Mapping[str, Any]] | str | Path
-    repetition: Thresholds
-    reflection: Reflection
-    compact: Callable[[Sequence[Message]], Any]
-    max_result_characters: int | None
-    excerpt: Excerpt
-    recall: bool
-    should_continue: Callable[[Progress], bool]
-    hooks: Sequence[Hook]
-    rules: RuleSet | str | Path | Sequence[str | Path]
-    reload_rules: bool
-    models: Mapping[str, Model | str]
-    fallback_models: Sequence[Model | str]
-    approver: Approver
-    approver_seconds: float | None
-    on_exhausted: Literal["grace", "ask"]
-    grace: bool
-    check_report: bool
-    single_turn: bool
-    lease_seconds: float
-    unpriced: Unpriced | Literal["refuse", "tokens_only"]
-    max_output_tokens: int | None
-    sinks: Sequence[Sink]
-    events_kept: int
-    settings: Settings | Mapping[str, object]
-    clock: Clock
 
 
-_BUILT = frozenset({"model", "tools", "name", "description", "registry", "metadata", "kind"})
-"""Options of an Agent that `run_conversation` sets itself."""
+_BUILT = frozenset({"model", "tools", "output", "name", "description", "registry", "metadata", "kind"})
+"""Options of an Agent that `run_conversation` sets itself, or takes as parameters."""
 _COMBINED = frozenset({"limits", "completion", "tool_rules", "sinks", "settings"})
 """Options that are combined with the payload or the mode."""
 AGENT_OPTIONS = frozenset(field.name for field in fields(AgentOptions)) - _BUILT
-"""Options of an Agent that `run_conversation` takes."""
+"""Options of an Agent that `run_conversation` takes as options."""
 _PASSED_ON = AGENT_OPTIONS - _COMBINED
 _RUN_OPTIONS: Mapping[str, str] = {"session_id": "session", "run_id": "run_id", "wait_seconds": "wait_seconds"}
 """Options of the run, with their names in `RunOptions`."""
 
 
+@overload
 def run_conversation(
-    messages: Task, tools: Tools, model: Model | str, **options: Unpack[ConversationOptions]
+    messages: Task, tools: Tools, model: Model | str, *, output: type[Output], **options: Unpack[ConversationOptions]
+) -> Result[Output]: ...
+
+
+@overload
+def run_conversation(
+    messages: Task, tools: Tools, model: Model | str, *, output: Any = None, **options: Unpack[ConversationOptions]
+) -> Result: ...
+
+
+def run_conversation(
+    messages: Task, tools: Tools, model: Model | str, *, output: Any = None, **options: Unpack[ConversationOptions]
 ) -> Result:
     """Run a conversation within the budget `conversation_turns`, and return its result.
 
-    A paused conversation continues with `resume_conversation`.
+    `output` is the type of the answer. Calls that equal an earlier one are rejected by default (`duplicates`). A paused
+    conversation continues with `resume_conversation`.
     """
-    agent, own = _build_agent(tools, model, options)
+    agent, own = _build_agent(tools, model, output, options)
     return _attach_agent(agent, agent.run(messages, **own))
 
 
+@overload
 async def arun_conversation(
-    messages: Task, tools: Tools, model: Model | str, **options: Unpack[ConversationOptions]
+    messages: Task, tools: Tools, model: Model | str, *, output: type[Output], **options: Unpack[ConversationOptions]
+) -> Result[Output]: ...
+
+
+@overload
+async def arun_conversation(
+    messages: Task, tools: Tools, model: Model | str, *, output: Any = None, **options: Unpack[ConversationOptions]
+) -> Result: ...
+
+
+async def arun_conversation(
+    messages: Task, tools: Tools, model: Model | str, *, output: Any = None, **options: Unpack[ConversationOptions]
 ) -> Result:
     """Run a conversation in the current event loop; see `run_conversation`."""
-    agent, own = _build_agent(tools, model, options)
+    agent, own = _build_agent(tools, model, output, options)
     return _attach_agent(agent, await agent.arun(messages, **own))
 
 
-def resume_conversation(result: Result, answers: Mapping[str, Any] | None = None) -> Result:
+def resume_conversation(result: Result[Output], answers: Mapping[str, Any] | None = None) -> Result[Output]:
     """Resume a paused conversation, as `agent.resume` resumes a run. No recorded effect is repeated.
 
     `result` must be the object that `run_conversation` returned in this process; it refers to the model, tools and
@@ -136,7 +115,7 @@ def resume_conversation(result: Result, answers: Mapping[str, Any] | None = None
     return _attach_agent(agent, agent.resume(result, answers))
 
 
-async def aresume_conversation(result: Result, answers: Mapping[str, Any] | None = None) -> Result:
+async def aresume_conversation(result: Result[Output], answers: Mapping[str, Any] | None = None) -> Result[Output]:
     """Resume a paused conversation in the current event loop; see `resume_conversation`."""
     agent = _get_agent(result)
     return _attach_agent(agent, await agent.aresume(result, answers))
@@ -153,7 +132,7 @@ def _get_agent(result: Result) -> Agent:
     agent = get_pause(result).agent
     if not isinstance(agent, Agent):
         raise UsageError("this result is from an agent, not from run_conversation: use agent.resume(result, answers)")
-    return agent
+    return cast("Agent", agent)
 
 
 class _Payload(NamedTuple):
@@ -164,7 +143,9 @@ class _Payload(NamedTuple):
     rest: dict[str, Any]
 
 
-def _build_agent(tools: Tools, model: Model | str, options: ConversationOptions) -> tuple[Agent, Any]:
+def _build_agent(
+    tools: Tools, model: Model | str, output: Any, options: ConversationOptions
+) -> tuple[Agent, dict[str, Any]]:
     validation.check_options("run_conversation", options, ConversationOptions.__annotations__)
     if isinstance(options.get("store"), str):  # a store that is opened here would never be closed
         raise ConfigError("run_conversation, store", options.get("store"), "an open store, such as open_store(...)")
@@ -176,6 +157,7 @@ def _build_agent(tools: Tools, model: Model | str, options: ConversationOptions)
         **passed_on,
         model=model,
         tools=tools,
+        output=output,
         limits=_build_limits(options),
         name=str(payload.rest.get("agent_slug") or "conversation"),
         completion=_pick_one("completion", options.get("completion"), payload.completion),

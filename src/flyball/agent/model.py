@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from .._internal import validation
 from ..budget.budget import IterationBudget
@@ -14,6 +15,8 @@ from ..loop.plan import ModelCard, ModelSpec
 from ..models import Model
 from ..models.catalog import context_tokens_of, find_price
 from ..settings import Settings
+
+_PORTS = {"http": 80, "https": 443}
 
 
 def build_model_spec(
@@ -86,7 +89,18 @@ def build_model_card(where: str, model: Model, settings: Settings, max_output_to
         max_output_tokens=min((most for most in (own, max_output_tokens) if most is not None), default=None),
         context_tokens=context_tokens_of(model.provider, model.name) if context is None else context,
         count=getattr(model, "count", None),
+        server=_find_server(getattr(model, "address", None)),
     )
+
+
+def _find_server(address: object) -> str | None:
+    """Return host and port of a URL, without a user or a password. None if it is no such URL."""
+    try:
+        parts = urlsplit(address) if isinstance(address, str) else None
+        port = None if parts is None else parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return None
+    return f"{parts.hostname}:{port}" if parts is not None and parts.hostname and port else None
 
 
 def check_model_money_limits(budgets: Mapping[str, IterationBudget], models: ModelSpec) -> None:
@@ -105,9 +119,13 @@ def check_money_limit(money: IterationBudget | None, models: ModelSpec, pattern:
         model = models.find(name)
         if card.price is None and matches_model(pattern, model.provider, model.name):
             key = f"{model.provider}:{model.name}" if model.provider else model.name
-            raise UsageError(
+            why = (
                 f"the limit of {money.unit.show(money.ceiling)} cannot be enforced, because the price of {model.name} "
-                "is not known: pass price=TokenPrice(input=..., output=...) to the model, or set input and output in "
-                f'[prices."{key}"] of flyball.toml (dollars per million tokens), or pass unpriced="tokens_only" to '
-                "ignore the limit for this model"
+                "is not known"
+            )
+            setting = f'set input and output in [prices."{key}"] of flyball.toml (dollars per million tokens)'
+            raise UsageError(
+                f"{why}: pass price=TokenPrice(input=..., output=...) to the model, or {setting}, or pass "
+                'unpriced="tokens_only" to ignore the limit for this model',
+                command_text=f"{why}: {setting}, or use --tokens instead of --usd",
             )

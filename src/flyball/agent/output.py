@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
 from ..completion.assertions import Assertions
@@ -42,6 +42,10 @@ class Output:
             self._adapter: TypeAdapter[Any] = TypeAdapter(carried)
             self.schema = self._form.schema if self._form else {} if kind is str else self._adapter.json_schema()
             """JSON schema of the answer. Empty means any text."""
+            self._wrapper: TypeAdapter[Any] | None = None
+            if self._form is None and self.schema and self.schema.get("type") != "object":
+                self._wrapper = TypeAdapter(create_model("Wrapper", result=(carried, ...)))
+                self.schema = _wrap_schema(self.schema)
         except PydanticUserError as error:
             reason = str(error).split("\n")[0]
             raise UsageError(f"agent, output: {quote_value(kind)} cannot be read from JSON: {reason}") from error
@@ -83,7 +87,25 @@ class Output:
         if self._is_text:
             return text
         fenced = _fenced_blocks(text)
-        return self._adapter.validate_json(fenced[0] if len(fenced) == 1 else text)
+        found = fenced[0] if len(fenced) == 1 else text
+        return self._adapter.validate_json(found) if self._wrapper is None else self._unwrap(self._wrapper, found)
+
+    def _unwrap(self, wrapper: TypeAdapter[Any], text: str) -> Any:
+        """Return the value in `{"result": …}`, or the value alone: not every model is held to the schema."""
+        try:
+            return wrapper.validate_json(text).result
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            if first["loc"] and (first["loc"], first["type"]) != (("result",), "missing"):
+                raise
+        return self._adapter.validate_json(text)
+
+
+def _wrap_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object with the value as its only field. Providers enforce no other kind of answer."""
+    value = {key: part for key, part in schema.items() if key != "$defs"}
+    definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    return {"type": "object", "properties": {"result": value}, "required": ["result"], **definitions}
 
 
 def build_completion_spec(source: object, output: Any, tool_names: Sequence[str] | None) -> CompletionSpec:

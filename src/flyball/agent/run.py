@@ -9,12 +9,13 @@ from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 import anyio
 from anyio.abc import TaskGroup
 
 from .._internal import validation
+from .._internal.type_variables import Output
 from .._internal.workers import PRIVATE_LOOP
 from ..budget.budget import IterationBudget
 from ..errors import ConfigError, FlyballError, UnknownBudget, UsageError
@@ -192,7 +193,7 @@ def build_extension(
     return Extend(counted, added, validation.check_text("run, extended by", by))
 
 
-class Run:
+class Run(Generic[Output]):
     """Handle of a run.
 
     `agent.start(task)` runs it on Flyball's own event loop, `async with agent.open(task)` in the current one. `steer`,
@@ -269,7 +270,7 @@ class Run:
             raise
         return self
 
-    def through(self) -> Result:
+    def through(self) -> Result[Output]:
         """Start the run and wait for its result. Ctrl-C at any point works as in `result`."""
         try:
             return self.begin().result()
@@ -291,7 +292,7 @@ class Run:
         finally:
             self._stream.end()
 
-    def result(self, timeout: float | None = None) -> Result:
+    def result(self, timeout: float | None = None) -> Result[Output]:
         """Wait for the result.
 
         Raises TimeoutError after `timeout` seconds; the run continues. Ctrl-C cancels the run and waits up to 5
@@ -351,13 +352,13 @@ class Run:
             self.cancel("left")
         self._stream.wait(_CLOSING_S)
 
-    async def aresult(self) -> Result:
+    async def aresult(self) -> Result[Output]:
         """Wait for the result in the current event loop."""
         done = self._check_async()
         await done.wait()
         return self._get_result()
 
-    def _get_result(self) -> Result:
+    def _get_result(self) -> Result[Output]:
         if self._error is not None or self._driver.result is None:
             raise self._error or FlyballError("internal error: the run ended without a result; please report this")
         return self._driver.result

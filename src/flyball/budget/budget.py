@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 from .._internal import validation
 from ..errors import BudgetExceeded, ConfigError, UsageError
 from ..unit import Unit
+from .changes import CountChange, RunChanges
 from .lock import create_lock
 from .snapshot import BudgetSnapshot, Extension, compute_ratio
 
@@ -48,21 +49,6 @@ class _Past(NamedTuple):
 
 _NO_PAST = _Past()
 
-_MAX_CHANGES = 1_000
-"""Newest changes of counts that wait for their event."""
-
-
-class RunChanges:
-    """Changes of one run's budgets that its rules and warnings have not seen yet. All its budgets share it."""
-
-    __slots__ = ("counts", "is_due")
-
-    def __init__(self) -> None:
-        self.is_due = True
-        """True if a count has reached its mark, or has changed in any way but by a claim, or a limit has moved."""
-        self.counts: list[CountChange] = []
-        """Counts that were set and have no event yet."""
-
 
 class IterationBudget:
     """Named counter with a ceiling. A refused claim changes nothing.
@@ -80,7 +66,7 @@ class IterationBudget:
     Amounts are whole numbers in `unit`. All methods are thread-safe.
     """
 
-    __slots__ = ("_held", "_limit", "_lock", "_mark", "_parent", "_past", "_settings", "_used", "changes")
+    __slots__ = ("_held", "_limit", "_lock", "_parent", "_past", "_settings", "_used", "changes", "mark")
 
     def __init__(
         self,
@@ -111,8 +97,8 @@ class IterationBudget:
         self._past = _Past(start) if start else _NO_PAST
         self.changes: RunChanges | None = None
         """Receives the changes that rules and warnings of a run must know. None outside of runs."""
-        self._mark = math.inf
-        """Count from which on each claim is such a change."""
+        self.mark = math.inf
+        """Count from which on each claim is such a change. Rules and warnings set it."""
         self._parent = parent
         self._lock = self._choose_lock(parent, beside)
 
@@ -127,7 +113,7 @@ class IterationBudget:
         fresh._used = fresh._held = 0
         fresh._past = _NO_PAST
         fresh._parent = None
-        fresh._mark = self._settings.mark
+        fresh.mark = self._settings.mark
         if beside is None:
             fresh.changes, fresh._lock = RunChanges(), create_lock()
         else:
@@ -139,15 +125,6 @@ class IterationBudget:
         template = self.create_fresh()
         template._settings = self._settings._replace(mark=mark)
         return template
-
-    def clear_mark(self) -> None:
-        """Report no claims to the run's changes."""
-        self._mark = math.inf
-
-    def lower_mark(self, count: float) -> None:
-        """Report claims to the run's changes from this count on, or from an earlier one."""
-        if count < self._mark:
-            self._mark = count
 
     def create_capped(
         self, beside: IterationBudget | None, max_amount: int | None, parent: IterationBudget | None
@@ -196,7 +173,7 @@ class IterationBudget:
             if used + self._held > self._limit:
                 return False
             self._used = used
-            if used >= self._mark:
+            if used >= self.mark:
                 self._report_change()
             return True
         finally:
@@ -245,7 +222,7 @@ class IterationBudget:
         try:
             self._held -= reserved
             self._used += used
-            if self._used >= self._mark:
+            if self._used >= self.mark:
                 self._report_change()
             if self._parent is not None:
                 self._parent._count(used, -reserved)
@@ -282,8 +259,7 @@ class IterationBudget:
             for budget in islice(self._with_ancestors(), 1, None):
                 budget._used = max(0, budget._used + own)
             if difference and self.changes is not None:
-                self.changes.counts.append(CountChange(self, difference, count))
-                del self.changes.counts[:-_MAX_CHANGES]
+                self.changes.add_count(CountChange(self, difference, count))
             for budget in self._with_ancestors():
                 budget._report_change()
             return difference
@@ -344,11 +320,6 @@ class IterationBudget:
         """Maximum of `used`. None means no limit."""
         limit: Any = self._limit
         return None if limit == math.inf else limit
-
-    @property
-    def limit(self) -> float:
-        """The ceiling; infinity if there is none."""
-        return self._limit
 
     @property
     def held(self) -> int:
@@ -507,7 +478,7 @@ class IterationBudget:
         while budget is not None:
             budget._used += used
             budget._held += held
-            if used < 0 or budget._used >= budget._mark:
+            if used < 0 or budget._used >= budget.mark:
                 budget._report_change()
             budget = budget._parent
 
@@ -539,15 +510,6 @@ class IterationBudget:
         used = self._used if self._parent is None else self._used - self._past.brought
         limit = self.ceiling if self.refund_limit is None else self.refund_limit
         return used if limit is None else min(used, limit - sum(self._past.refunds.values()))
-
-
-class CountChange(NamedTuple):
-    """Count that was set in a run."""
-
-    budget: IterationBudget
-    difference: int
-    used: int
-    """The count after the change."""
 
 
 class Hold:

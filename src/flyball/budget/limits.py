@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
 from typing import Any, cast
 
 from .._internal import validation
-from ..errors import ConfigError, UsageError
+from ..errors import ConfigError, FlyballError, UsageError
 from ..unit import Unit
 from .budget import IterationBudget
 from .budget_set import COUNTED, BudgetSet
@@ -42,7 +42,17 @@ class RunKind(StrEnum):
     CHILD = "child"
 
 
-@dataclass(frozen=True, slots=True)
+def _format_set_fields(value: Any) -> str:
+    """Return the call that creates an object, without the fields that have their default."""
+    shown: list[str] = []
+    for one in fields(value):
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        if getattr(value, one.name) != default:
+            shown.append(f"{one.name}={getattr(value, one.name)!r}")
+    return f"{type(value).__name__}({', '.join(shown)})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Reserve:
     """Part of the limits kept back for the final report.
 
@@ -53,8 +63,11 @@ class Reserve:
     tokens: int | Unset = UNSET
     usd: float | Unset = UNSET
 
+    def __repr__(self) -> str:
+        return _format_set_fields(self)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Limits:
     """Limits of one run.
 
@@ -109,6 +122,24 @@ class Limits:
             validation.parse_timeout(f"limits, seconds of {tool!r}", seconds)
         if self.until is not None and (not isinstance(self.until, datetime) or self.until.tzinfo is None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("limits, until", self.until, "a datetime with a time zone")
+
+    def __repr__(self) -> str:
+        return _format_set_fields(self)
+
+    def _repr_html_(self) -> str:
+        """Return each limit and its source for a notebook."""
+        from .._internal.markup import build_element, build_table  # imported here, because it loads a table of entities
+
+        try:
+            limits = self.explain().items()
+        except FlyballError as error:  # of a settings file, which has nothing to do with these limits
+            return build_element("div", repr(self), build_element("div", str(error)))
+        rows = [(name.replace("_", " "), limit.spec.unit.show(limit.value), limit.origin) for name, limit in limits]
+        rows += [(f"calls of {tool}", f"{calls:,}", "code") for tool, calls in self.calls.items()]
+        rows += [(f"seconds of {tool}", f"{seconds:g} s", "code") for tool, seconds in self.tool_seconds.items()]
+        rows += [("until", self.until.isoformat(), "code")] if self.until else []
+        rows += [] if self.reserve == Reserve() else [("reserve", repr(self.reserve), "code")]
+        return build_table(("limit", "maximum", "from"), rows)
 
     def explain(
         self, registry: IterationBudgetRegistry | None = None, kind: RunKind = RunKind.AGENT

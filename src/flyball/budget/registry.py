@@ -160,10 +160,15 @@ class Resolution:
             unit=self.spec.unit,
         )
 
+    @property
+    def origin(self) -> str:
+        """Source, and the requested ceiling if it was clamped."""
+        unit = self.spec.unit
+        clamped = f"; clamped from {unit.show(self.requested)} (allowed: {self.bounds.show(unit)})"
+        return f"{self.source}{clamped if self.is_clamped else ''}"
+
     def __str__(self) -> str:
-        show = self.spec.unit.show
-        clamped = f"; clamped from {show(self.requested)} (allowed: {self.bounds.show(self.spec.unit)})"
-        return f"{self.spec.name}: {show(self.value)}, from {self.source}{clamped if self.is_clamped else ''}"
+        return f"{self.spec.name}: {self.spec.unit.show(self.value)}, from {self.origin}"
 
 
 BUILT_IN = (

@@ -12,8 +12,9 @@ from typing import Any, Self
 from .._internal import validation
 from ..errors import UnknownBudget, UsageError
 from ..unit import Unit
-from .budget import CountChange, Hold, IterationBudget
+from .budget import Hold, IterationBudget
 from .budget_set import BudgetSet, build_templates
+from .changes import CountChange
 from .deadline import SYSTEM, Clock, Deadline
 from .snapshot import BudgetSnapshot
 from .warnings import BudgetWarnings, UseThresholds, find_nearly_over, find_thresholds
@@ -276,7 +277,7 @@ class TurnBudget:
         return self.remember(refusal)
 
     def take_changes(self, now: float) -> bool:
-        """Return True if rules and warnings must look at the budgets at this clock time. They then set marks anew."""
+        """Return True if rules and warnings must look at the budgets at this clock time. They then set new marks."""
         changes = self.changes
         if changes is None:
             return True
@@ -291,7 +292,7 @@ class TurnBudget:
     def clear_marks(self) -> None:
         """Remove the marks of all budgets. Rules and warnings then set those at which they want to look."""
         for budget in self.budgets.created:
-            budget.clear_mark()
+            budget.mark = math.inf
 
     @property
     def has_count_changes(self) -> bool:
@@ -301,9 +302,7 @@ class TurnBudget:
     def take_count_changes(self) -> list[tuple[str, CountChange]]:
         """Return the counts set since the last call, each with the key of its budget."""
         with self.lock:
-            changes = [] if self.changes is None else list(self.changes.counts)
-            if self.changes is not None:
-                self.changes.counts.clear()
+            changes = () if self.changes is None else self.changes.take_counts()
         keys = {id(budget): key for key, budget in self.budgets.items()}
         return [(keys.get(id(change.budget), change.budget.name), change) for change in changes]
 

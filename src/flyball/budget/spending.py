@@ -35,10 +35,14 @@ class Spending:
     """Reserves and records the tokens and money of a run's requests."""
 
     __slots__ = (
+        "_cached",
+        "_input",
         "_model",
+        "_output",
+        "_reasoning",
         "_reserve_price",
         "_tokens",
-        "_used",
+        "_written",
         "costs",
         "envelope",
         "estimated_requests",
@@ -58,7 +62,7 @@ class Spending:
         provider: str | None = None,
     ) -> None:
         self.envelope = envelope
-        self._used = [0, 0, 0, 0, 0]  # in the order of the fields of Usage
+        self._input = self._output = self._cached = self._reasoning = self._written = 0
         self.costs: dict[str, int] = {}
         """Billionths of a dollar by model; only models with a price."""
         self.unpriced: tuple[str, ...] = ()
@@ -101,7 +105,7 @@ class Spending:
     @property
     def usage(self) -> Usage:
         """Tokens of all requests with reported usage."""
-        return Usage.summed(*self._used)
+        return Usage.summed(self._input, self._output, self._cached, self._reasoning, self._written)
 
     @property
     def likely_input_tokens(self) -> int:
@@ -191,18 +195,18 @@ class Spending:
         The usage may exceed the reservations: the request has already happened. `price` is that of the request, if it
         is not the usual one. Threads that settle requests of one run at the same time hold the lock of its budgets.
         """
-        input, output, used, price = usage.input, usage.output, self._used, price or self.price
-        tokens, money = input + output, 0 if price is None else price.cost(usage)
-        self._settle_amounts(holds, tokens, money)
-        used[0] += input
-        used[1] += output
-        if usage.cached or usage.reasoning or usage.written:
-            used[2] += usage.cached
-            used[3] += usage.reasoning
-            used[4] += usage.written
+        input, output, price = usage.input, usage.output, price or self.price
+        money = 0 if price is None else price.cost(usage)
+        self._settle_amounts(holds, input + output, money)
+        self._input += input
+        self._output += output
+        if usage.cached or usage.reasoning or usage.written:  # most requests have none of them
+            self._cached += usage.cached
+            self._reasoning += usage.reasoning
+            self._written += usage.written
         if input > self.largest_input_tokens:
             self.largest_input_tokens = input
-        return tokens, money
+        return input + output, money
 
     def settle_estimate(self, holds: Holds, input_tokens: int = 0, output_tokens: int = 0) -> Holds:
         """Settle a request whose usage was not reported, and return the tokens and the money.
@@ -225,12 +229,12 @@ class Spending:
             self.costs[self._model] += money
         elif self._model not in self.unpriced:
             self.unpriced += (self._model,)
-        if not (money or holds[1]):
+        if money or holds[1]:
+            with self.envelope.lock:
+                self._tokens.settle(holds[0], tokens)
+                self.envelope.budgets["usd"].settle(holds[1], money)
+        else:
             self._tokens.settle(holds[0], tokens)
-            return
-        with self.envelope.lock:
-            self._tokens.settle(holds[0], tokens)
-            self.envelope.budgets["usd"].settle(holds[1], money)
 
 
 def compute_affordable_output(price: Price, input_tokens: int, money: int) -> float:

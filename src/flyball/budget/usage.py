@@ -56,12 +56,15 @@ class Usage:
     @classmethod
     def summed(cls, input: int, output: int, cached: int, reasoning: int, written: int) -> Usage:
         """Create a Usage from sums of valid counts. A sum above the maximum counts as the maximum."""
+        if max(input, output, cached, reasoning, written) > MAX_TOKENS:
+            input, output, cached = min(input, MAX_TOKENS), min(output, MAX_TOKENS), min(cached, MAX_TOKENS)
+            reasoning, written = min(reasoning, MAX_TOKENS), min(written, MAX_TOKENS)
         usage, set_field = object.__new__(cls), object.__setattr__
-        set_field(usage, "input", min(input, MAX_TOKENS))
-        set_field(usage, "output", min(output, MAX_TOKENS))
-        set_field(usage, "cached", min(cached, MAX_TOKENS))
-        set_field(usage, "reasoning", min(reasoning, MAX_TOKENS))
-        set_field(usage, "written", min(written, MAX_TOKENS))
+        set_field(usage, "input", input)
+        set_field(usage, "output", output)
+        set_field(usage, "cached", cached)
+        set_field(usage, "reasoning", reasoning)
+        set_field(usage, "written", written)
         return usage
 
     @classmethod

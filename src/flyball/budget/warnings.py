@@ -17,7 +17,7 @@ WARNING_SHARE = 0.7
 _LIMITS = ("turns", "tool_calls", "tokens", "usd")
 """Budgets that end a run."""
 
-UseThresholds = tuple[tuple[str, float, float], ...]
+UseThresholds = tuple[tuple[str, int, int], ...]
 """Name of each watched budget, its ceiling, and the use up to which no warning is due."""
 
 
@@ -36,7 +36,7 @@ def find_thresholds(budgets: Mapping[str, IterationBudget]) -> UseThresholds:
     return tuple([(name, ceiling, _find_threshold(ceiling)) for name, ceiling in ceilings if ceiling])
 
 
-def _find_threshold(ceiling: float) -> float:
+def _find_threshold(ceiling: int) -> int:
     threshold = math.ceil(WARNING_SHARE * ceiling)  # 0.7 * 90 is 62.999...
     return threshold if threshold / ceiling <= WARNING_SHARE else threshold - 1
 
@@ -54,18 +54,18 @@ class BudgetWarnings:
     def take(self, budget: TurnBudget, now: float) -> Sequence[BudgetWarning]:
         """Return the limits that are nearly reached at this clock time, each once in a run. Mark where the next are."""
         budget.clear_marks()
-        found, left = list[BudgetWarning](), list[tuple[str, float, float]]()
+        found, left = list[BudgetWarning](), list[tuple[str, int, int]]()
         for name, ceiling, threshold in self._thresholds:
             counter = budget.budgets[name]
-            if counter.limit != ceiling:
-                ceiling = counter.limit
+            if counter.ceiling != ceiling:
+                ceiling = counter.ceiling or ceiling
                 threshold = _find_threshold(ceiling)
             if threshold < counter.used < ceiling:
-                found.append(BudgetWarning(name, counter.used, int(ceiling)))
+                found.append(BudgetWarning(name, counter.used, ceiling))
                 continue
             left.append((name, ceiling, threshold))
             if counter.used <= threshold:  # otherwise only an increase of the ceiling can change it
-                counter.lower_mark(threshold + 1)
+                counter.mark = threshold + 1
         self._thresholds = tuple(left)
         if not self._time_is_known and now > budget.nearly_over_at:
             self._time_is_known = True

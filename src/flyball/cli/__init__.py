@@ -10,7 +10,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from ..errors import FlyballError, format_with_code
+from .._internal.distribution import format_install
+from ..errors import FlyballError, format_for_command
 
 
 def main() -> None:
@@ -19,19 +20,19 @@ def main() -> None:
     Exits with 0 on success, 1 with a one-line message for an error, and 2 for wrong usage.
     """
     try:
-        from .app import app
+        from .app import run_app
     except ModuleNotFoundError as error:
         if error.name not in {"rich", "typer"}:
             raise
-        sys.exit("flyball: the command line needs the extra 'cli': pip install 'flyball[cli]'")
+        sys.exit(f"flyball: the command line needs the extra 'cli': {format_install('cli')}")
     logging.getLogger("flyball").addHandler(logging.NullHandler())  # errors are printed as lines instead
     stdout: Any = sys.stdout
     if isinstance(stdout, TextIOWrapper):  # paths and rules may contain characters that the terminal cannot show
         stdout.reconfigure(errors="backslashreplace")
     try:
-        app()
+        sys.exit(run_app())
     except (FlyballError, OSError) as error:
-        sys.exit(f"flyball: {format_with_code(error)}")
+        sys.exit(f"flyball: {format_for_command(error)}")
     finally:
         _flush()
 

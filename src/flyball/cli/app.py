@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from ..errors import UntrustedSettings
 from ..settings import Settings, restrict_loading
-from .commands import doctor, export, limits, models, prune, replay, resume, rules, run, runs, sessions, trust, why
-from .output import USER_ERRORS, exit_with_error
+from .commands import (
+    doctor,
+    export,
+    limits,
+    models,
+    prune,
+    replay,
+    resume,
+    rules,
+    run,
+    runs,
+    sessions,
+    spend,
+    status,
+    trust,
+    why,
+)
+from .output import USAGE_EXIT_CODE, USER_ERRORS, exit_with_error, print_raw
 from .trust import check_project_file
+from .usage_errors import convert_usage_error
 
 app = typer.Typer(name="flyball", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command("run")(run.run)
@@ -18,6 +37,8 @@ app.command("resume", short_help="Continue a run that was killed, is paused, or 
 app.command("why", short_help="Explain a run: what happened and why it ended.")(why.why)
 app.command("replay", short_help="Replay a run under other rules or limits and show where it differs.")(replay.replay)
 app.command("runs", short_help="List runs and how they ended.")(runs.runs)
+app.command("status", short_help="Show what the newest run has spent, and what is left.")(status.status)
+app.command("spend", short_help="Sum up tokens and money by agent, model or day.")(spend.spend)
 app.add_typer(sessions.app, name="sessions", short_help="List, title and delete sessions.")
 app.command("export", short_help="Print a run as JSON lines or as a conversation.")(export.export)
 app.command("prune", short_help="Delete old runs and sessions.")(prune.prune)
@@ -26,6 +47,21 @@ app.command("limits", short_help="Show every budget, its ceiling, and the source
 app.command("trust", short_help="Trust the settings file of this project.")(trust.trust)
 app.command("doctor", short_help="Test this installation.")(doctor.doctor)
 app.add_typer(rules.app, name="rules")
+
+
+def run_app() -> int:
+    """Run the command of `sys.argv` and return its exit code."""
+    try:
+        code = app(prog_name="flyball", standalone_mode=False)
+    except typer.Abort:
+        return 1
+    except TyperException as error:
+        usage_error = convert_usage_error(error)
+        if usage_error is None:
+            print_raw(str(error), sys.stderr)
+            return USAGE_EXIT_CODE
+        return exit_with_error(usage_error).exit_code
+    return code if isinstance(code, int) else 0
 
 
 def _print_version(wanted: bool) -> None:

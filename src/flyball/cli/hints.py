@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ..budget.remedy import COMMAND_OPTIONS, SETTINGS, double_ceiling, format_amount
@@ -46,8 +47,17 @@ def _build_time_hint(record: RunRecord) -> str:
     return f"--seconds {2 * used:.0f} or more"
 
 
+def shorten_id(run_id: str) -> str:
+    """Shorten a random id as `flyball runs` does; commands take the start of an id. Other ids stay.
+
+    >>> shorten_id("01cc4c6e1faf08ca45a0f8d98970cade"), shorten_id("my-run")
+    ('01cc4c6e', 'my-run')
+    """
+    return run_id[:8] if re.fullmatch(r"[0-9a-f]{32}", run_id) else run_id
+
+
 def _format_resume_command(record: RunRecord) -> str:
-    return f"flyball resume {record.data.text('run_id')}"
+    return f"flyball resume {shorten_id(record.data.text('run_id'))}"
 
 
 def _iter_other_hints(record: RunRecord) -> Iterator[str]:

@@ -21,14 +21,16 @@ from .._internal.jsonable import to_jsonable
 from .._internal.text import to_one_line
 from ..budget.forecast import Forecast
 from ..budget.snapshot import BudgetSnapshot
+from ..display.timeline import RowKind, Severity, TimelineReader, TimelineRow, format_call
 from ..event import Event
-from ..history.timeline import RowKind, Severity, TimelineReader, TimelineRow, format_call
 from ..person import escape_unprintable
 from ..progress import Point, Progress
 from ..result import Stop
-from .budget_bars import build_bars
+from .budget_bars import build_bars, render_bars
 from .output import print_raw
+from .quiet_terminal import restore_echo, stop_echo
 from .run_tree import iter_branches
+from .wrapping import wrap_line
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -113,14 +115,14 @@ class Lines(SilentView):
         if row is not None and row.kind not in self.hidden_kinds:
             prefix = f"{'  ' * node.level}{escape_unprintable(node.label)}  " if node.level else ""
             head = f"turn {row.turn}" if row.kind in (RowKind.CALL, RowKind.MODEL) else row.kind.value
-            self.print_line(f"{prefix}{head:8} {escape_unprintable(row.text)}", row.severity)
+            self.print_line(f"{prefix}{head:8} ", escape_unprintable(row.text), row.severity)
 
-    def print_line(self, line: str, severity: Severity) -> None:
+    def print_line(self, head: str, text: str, severity: Severity) -> None:
         """Print one line.
 
         Not with rich, which exits the program when a pipe is closed.
         """
-        print_raw(line, self._console.file)
+        print_raw(head + text, self._console.file)
 
 
 def _build_row(event: Event, node: RunNode) -> TimelineRow | None:
@@ -156,18 +158,21 @@ class Live(Lines):
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live as RichLive
+        from rich.spinner import Spinner
 
         super().__init__(console)
         self._live = RichLive(self, console=console, refresh_per_second=8, transient=True)
         self._budgets: Mapping[str, BudgetSnapshot] = {}
         self._forecast: Forecast | None = None
         self._work_seconds = 0.0
-        self._queued_lines: deque[tuple[str, Severity]] = deque()
+        self._spinner = Spinner("dots" if console.encoding.startswith("utf") else "line")
+        self._queued_lines: deque[tuple[str, str, Severity]] = deque()
         self._asking = self._ended = False
         self._draw_lock = Lock()
         """Held while drawing: questions come from another thread and must not be drawn over."""
 
     def __enter__(self) -> Self:
+        stop_echo()
         self._live.start()
         return self
 
@@ -175,6 +180,7 @@ class Live(Lines):
         with self._draw_lock:
             self._ended = True
             self._live.stop()
+            restore_echo()
             if self._asking:  # end the line of the unanswered question
                 self._console.print()
             self._print_queued()
@@ -185,20 +191,21 @@ class Live(Lines):
             self._forecast = progress.forecast
         self._work_seconds = progress.envelope.seconds - progress.envelope.reserve_s
 
-    def print_line(self, line: str, severity: Severity) -> None:
+    def print_line(self, head: str, text: str, severity: Severity) -> None:
         """Print one line above the bars.
 
         Lines that arrive while a person is asked are queued: other children continue meanwhile.
         """
         with self._draw_lock:
-            self._queued_lines.append((line, severity))
+            self._queued_lines.append((head, text, severity))
             if not self._asking:
                 self._print_queued()
 
     def _print_queued(self) -> None:
         while self._queued_lines:
-            line, severity = self._queued_lines.popleft()
-            self._console.print(line, style=STYLES.get(severity), soft_wrap=True)
+            head, text, severity = self._queued_lines.popleft()
+            for line in wrap_line(head, text, self._console.width):
+                self._console.print(line, style=STYLES.get(severity), soft_wrap=True)
 
     def show(self, event: Event) -> None:
         super().show(event)
@@ -211,6 +218,7 @@ class Live(Lines):
         with self._draw_lock:
             self._asking = True
             self._live.stop()
+            restore_echo(drops_typed=True)
         try:
             yield
         finally:
@@ -218,6 +226,7 @@ class Live(Lines):
                 self._asking = False
                 if not self._ended:
                     self._print_queued()
+                    stop_echo()
                     self._live.start()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -225,13 +234,16 @@ class Live(Lines):
 
         top = self._tree.top
         free_lines = options.max_height - _RESERVED_LINES
-        for bar in build_bars(self._budgets, top.seconds, self._work_seconds):
-            yield Text(bar.render(options.ascii_only), style="red" if bar.is_full else "cyan", no_wrap=True)
+        bars = build_bars(self._budgets, top.seconds, self._work_seconds)
+        for bar, line in render_bars(bars, options.max_width, options.ascii_only):
+            yield Text(line, style="red" if bar.is_full else "cyan", no_wrap=True)
             free_lines -= 1
         if self._forecast is not None:
-            yield Text(str(self._forecast), style="dim", no_wrap=True)
+            yield Text(str(self._forecast), style="dim")
             free_lines -= 1
         status = f"turn {top.turn}: {top.activity}" if top.turn else top.activity
+        if top.is_silent:
+            status = f"{self._spinner.render(console.get_time())} {status}"
         yield Text(escape_unprintable(" ".join(status.split())), no_wrap=True, overflow="ellipsis")
         for line, severity in self._tree.iter_lines(max(_RESERVED_LINES, free_lines), options.ascii_only):
             yield Text(line, style=STYLES.get(severity, ""), no_wrap=True, overflow="ellipsis")
@@ -305,6 +317,7 @@ class RunNode:
     activity: str = "waits"
     stop: str = ""
     """Stop reason; empty while the run is in progress."""
+    _is_asked: bool = False
     _at: float = 0.0
     _last_event_at: float = field(default_factory=time.monotonic)
     _calls: dict[str, str] = field(default_factory=dict[str, str])
@@ -331,6 +344,11 @@ class RunNode:
     def seconds(self) -> float:
         """Seconds since the start, or until the end."""
         return self._at if self.stop or not self.is_started else self._at + time.monotonic() - self._last_event_at
+
+    @property
+    def is_silent(self) -> bool:
+        """True while a model was asked and has not begun to answer."""
+        return self._is_asked and not self.reply_tail
 
     @property
     def severity(self) -> Severity:
@@ -378,11 +396,13 @@ class RunNode:
             case events.ModelRequested():
                 self.activity = f"{_PURPOSES.get(event.purpose, 'asks')} {event.model or 'the model'}"
                 self.reply_text = self.reply_tail = ""
+                self._is_asked = True
             case events.Delta():
                 self.reply_text += event.text
                 self.reply_tail = (self.reply_tail + event.text)[-_TAIL_CHARS:]
             case events.ModelReplied():
                 self.tokens += event.input_tokens + event.output_tokens
+                self._is_asked = False
             case _:
                 self._update_activity(event)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import IO
 
 import typer
 
 from .._internal.text import to_one_line
-from ..errors import ConfigErrors, FlyballError, UsageError, format_with_code
+from ..errors import ConfigErrors, FlyballError, UsageError, format_for_command
 from ..person import escape_unprintable
 from ..result import Stop
+from .wrapping import wrap_line
 
 USAGE_EXIT_CODE = 2
 EXIT_CODES = {
@@ -26,6 +28,8 @@ EXIT_CODES = {
     Stop.PAUSED: 7,
     Stop.CANCELLED: 130,
 }
+NARROW_COLUMNS = 64
+"""A terminal below this width gets fewer columns, so that the others keep their words."""
 USER_ERRORS = (FlyballError, OSError)
 """Errors that a user can cause; commands print them without a traceback."""
 
@@ -36,6 +40,14 @@ def print_line(line: str, *, err: bool = False) -> None:
     Rules and paths may come from anyone and must not control the terminal.
     """
     print_raw(escape_unprintable(line), sys.stderr if err else None)
+
+
+def print_wrapped(head: str, text: str, file: IO[str]) -> None:
+    """Print a line; on a terminal it is wrapped between words, and continues below its text."""
+    text = escape_unprintable(text)
+    columns = shutil.get_terminal_size().columns
+    for line in wrap_line(head, text, columns) if file.isatty() else [head + text]:
+        print_raw(line, file)
 
 
 def print_raw(text: str, file: IO[str] | None = None) -> None:
@@ -50,14 +62,24 @@ def exit_with_error(error: Exception) -> typer.Exit:
     """Print usage errors, one per line, and return the exit to raise."""
     mistakes = error.errors if isinstance(error, ConfigErrors) else [error]
     for mistake in mistakes:
-        print_line(f"flyball: {format_with_code(mistake)}", err=True)
+        print_wrapped("flyball: ", format_for_command(mistake), sys.stderr)
     return typer.Exit(USAGE_EXIT_CODE)
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Collection[str] = (),
+    columns_for: Mapping[str, int] | None = None,
+    wrapped: Collection[str] = (),
+    styles: Mapping[str, str] | None = None,
+) -> None:
     """Print rows under headers, without empty columns.
 
-    On a terminal, long lines are cut at its width.
+    On a terminal the last column is cut at its width. `columns_for` has the width of the terminal that a column needs
+    to be shown. `right` names columns of numbers, `wrapped` those whose texts may take several lines. `styles` gives
+    cells of the same text a colour.
     """
     from rich.console import Console
     from rich.table import Column, Table
@@ -66,14 +88,38 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = 10_000  # do not wrap in a pipe
-    used = [n for n in range(len(headers)) if any(row[n] for row in rows)]
-    columns = [Column(headers[n], no_wrap=True, overflow="ellipsis") for n in used]
-    table = Table(*columns, box=None, pad_edge=False, header_style="dim")
+    needed = columns_for or {}
+    used = [n for n, head in enumerate(headers) if needed.get(head, 0) <= console.width and any(row[n] for row in rows)]
+    columns = [
+        Column(
+            headers[n],
+            no_wrap=headers[n] not in wrapped,
+            overflow="fold" if headers[n] in wrapped else "ellipsis",
+            justify="right" if headers[n] in right else "left",
+            ratio=1 if console.is_terminal and n == used[-1] and headers[n] not in right else None,
+        )
+        for n in used
+    ]
+    is_narrow = console.is_terminal and console.width < NARROW_COLUMNS
+    is_cut = any(column.ratio for column in columns)
+    table = Table(*columns, box=None, pad_edge=False, collapse_padding=is_narrow, header_style="dim", expand=is_cut)
     for row in rows:
-        table.add_row(*[Text(_format_cell(row[n])) for n in used])
+        table.add_row(*[Text(_format_cell(row[n]), style=(styles or {}).get(row[n], "")) for n in used])
     with console.capture() as capture:
         console.print(table)
     print_raw("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def format_usd(usd: float | None, is_partly_unknown: bool = False) -> str:
+    """Format dollars for a list; `?` stands for a cost that is not known.
+
+    >>> format_usd(0.012345), format_usd(None), format_usd(1.5, True), format_usd(0, True)
+    ('$0.01235', '?', '$1.50 and ?', '?')
+    """
+    if usd is None or (is_partly_unknown and not usd):
+        return "?"
+    amount = f"${usd:.2f}" if usd == 0 or usd >= 1 else f"${usd:.4g}"
+    return f"{amount} and ?" if is_partly_unknown else amount
 
 
 def _format_cell(text: str) -> str:

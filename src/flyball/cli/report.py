@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .._internal.text import pluralize
+from ..display.timeline import RowKind, Severity, TimelineRow, build_rows, shorten_rows
 from ..history.forecast import find_recorded_forecast
 from ..history.record import RunRecord
-from ..history.timeline import RowKind, Severity, TimelineRow, build_rows, shorten_rows
 from ..person import escape_control_characters, escape_unprintable
 from ..result import Stop
-from .budget_bars import build_bars
+from .budget_bars import build_bars, render_bars
 from .hints import build_hints
 from .live import STYLES
+from .output import NARROW_COLUMNS
 from .run_tree import HEADERS, build_tree_rows
+from .wrapping import wrap_parts
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -29,6 +31,7 @@ _MAX_NAME_WIDTH = 32
 _TRACK_WIDTH = 16
 _MIN_WIDTH_FOR_TRACK = 96
 """Minimum console width to show the track."""
+_SEPARATOR = " · "
 _MARKUP = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#"})
 
 
@@ -52,15 +55,16 @@ def render_report(record: RunRecord, console: Console, show_all: bool = False) -
 
     ascii_only = console.options.ascii_only
     with console.capture() as capture:
-        console.print(_render_head(record))
+        console.print(_render_head(record, console.width))
         console.print()
         console.print(_build_table(record, console.width, ascii_only, show_all))
         console.print()
-        for bar in build_bars(record.budgets, record.data.number("seconds"), record.work_seconds):
-            console.print(Text(bar.render(ascii_only), style="red" if bar.is_full else "cyan", no_wrap=True), crop=True)
+        bars = build_bars(record.budgets, record.data.number("seconds"), record.work_seconds)
+        for bar, line in render_bars(bars, console.width, ascii_only):
+            console.print(Text(line, style="red" if bar.is_full else "cyan", no_wrap=True), crop=True)
         console.print()
         if record.children:
-            console.print(_build_tree(record, ascii_only, show_all))
+            console.print(_build_tree(record, console.width, ascii_only, show_all))
             console.print()
         for name, text, style in iter_end_sections(record):
             console.print(Text(name, style="bold"))
@@ -68,15 +72,21 @@ def render_report(record: RunRecord, console: Console, show_all: bool = False) -
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
-def _render_head(record: RunRecord) -> Text:
+def _render_head(record: RunRecord, width: int) -> Text:
     from rich.text import Text
 
-    stop = (f" {record.status} ", f"bold reverse {_choose_colour(record.stop)}")
-    return Text.assemble(stop, " ", (format_task(record.task), "bold"), "\n", (format_summary(record), "dim"))
+    stop = (f" {record.status} ", f"bold reverse {choose_colour(record.stop)}")
+    summary = "\n".join(wrap_parts(list_summary(record), _SEPARATOR, width))
+    return Text.assemble(stop, " ", (format_task(record.task), "bold"), "\n", (summary, "dim"))
 
 
 def format_summary(record: RunRecord) -> str:
     """Format models, counts, cost and time as one line."""
+    return _SEPARATOR.join(list_summary(record))
+
+
+def list_summary(record: RunRecord) -> list[str]:
+    """List models, counts, cost and time."""
     data = record.data
     models = dict.fromkeys(event.text("model") for event in record.events if event.text("event") == "model_requested")
     counts = [(data.integer("turns"), "turn"), (data.integer("requests"), "request"), (len(record.outcomes), "call")]
@@ -87,40 +97,48 @@ def format_summary(record: RunRecord) -> str:
         f"{data.number('seconds'):.1f} s",
         f"{record.started} UTC" if record.started else "",
     ]
-    return escape_unprintable(" · ".join(part for part in parts if part))
+    return [escape_unprintable(part) for part in parts if part]
 
 
 def _build_table(record: RunRecord, width: int, ascii_only: bool, show_all: bool) -> Table:
     from rich.table import Column, Table
 
-    columns = [Column("turn", justify="right"), Column("at", justify="right"), Column("what", ratio=1, overflow="fold")]
-    columns += [Column("tokens", justify="right"), Column("took", justify="right")]
-    if width >= _MIN_WIDTH_FOR_TRACK:
+    is_narrow, has_track = width < NARROW_COLUMNS, width >= _MIN_WIDTH_FOR_TRACK
+    columns = [Column("turn", justify="right"), Column("what", ratio=1, overflow="fold")]
+    columns.append(Column("took", justify="right", no_wrap=True))
+    if not is_narrow:
+        columns.insert(1, Column("at", justify="right", no_wrap=True))
+        columns.insert(3, Column("tokens", justify="right", no_wrap=True))
+    if has_track:
         columns.append(Column("", no_wrap=True, width=_TRACK_WIDTH))
-    table = Table(*columns, box=None, pad_edge=False, expand=True, header_style="dim")
+    table = Table(*columns, box=None, pad_edge=False, collapse_padding=is_narrow, expand=True, header_style="dim")
     for row, turn in iter_numbered_rows(record, show_all):
-        cells: list[Any] = [turn, f"{row.at:.1f}", _render_subject(row), *format_spent(row)]
-        if width >= _MIN_WIDTH_FOR_TRACK:
+        tokens, seconds = format_spent(row)
+        cells: list[Any] = [turn, _render_subject(row), seconds]
+        if not is_narrow:
+            cells = [turn, f"{row.at:.1f}", _render_subject(row), tokens, seconds]
+        if has_track:
             cells.append(_render_track(row, record.data.number("seconds"), ascii_only))
         table.add_row(*cells)
     return table
 
 
-def _build_tree(record: RunRecord, ascii_only: bool, show_all: bool) -> Table:
+def _build_tree(record: RunRecord, width: int, ascii_only: bool, show_all: bool) -> Table:
     """Build the table of the run and its children with their usage."""
     from rich.table import Column, Table
     from rich.text import Text
 
     name_header, *amount_headers, reason_header = HEADERS
     columns = [Column(name_header, no_wrap=True, overflow="ellipsis", max_width=_MAX_NAME_WIDTH)]
-    columns += [Column(head, justify="right", no_wrap=True) for head in amount_headers]
+    shown = slice(1 if width < NARROW_COLUMNS else None)
+    columns += [Column(head, justify="right", no_wrap=True) for head in amount_headers[shown]]
     table = Table(
         *columns, Column(reason_header, ratio=1, overflow="fold"), box=None, pad_edge=False, header_style="dim"
     )
     for row in build_tree_rows(record, show_all, ascii_only):
         *amounts, reason = row.cells
-        style = _choose_colour(row.stop) if row.is_run else "dim"
-        table.add_row(Text(row.branch + row.name), *map(Text, amounts), Text(reason, style=style))
+        style = choose_colour(row.stop) if row.is_run else "dim"
+        table.add_row(Text(row.branch + row.name), *map(Text, amounts[shown]), Text(reason, style=style))
     return table
 
 
@@ -181,7 +199,7 @@ def iter_end_sections(record: RunRecord) -> Iterator[tuple[str, str, str]]:
     yield (
         "why it ended" if ended else "status",
         format_paragraph(data.text("explanation")),
-        _choose_colour(record.stop),
+        choose_colour(record.stop),
     )
     forecast = find_recorded_forecast(record) if record.stop in (None, Stop.PAUSED) else None
     if forecast is not None:
@@ -194,7 +212,7 @@ def iter_end_sections(record: RunRecord) -> Iterator[tuple[str, str, str]]:
         yield "not shown", f"the first {dropped:,} events, which are not in the record", "dim"
 
 
-def _choose_colour(stop: Stop | None) -> str:
+def choose_colour(stop: Stop | None) -> str:
     return "yellow" if stop is None else _STOP_COLOURS.get(stop, "yellow")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Generator
@@ -18,19 +19,23 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..errors import ResumeError, UsageError, format_with_code
+from ..errors import ResumeError, UsageError, format_for_command
 from ..event import AskedPerson, Event, RunStarted
 from ..history.record import result_to_dict, save_last_record
 from ..person import About, Approver, Question, Verdict, allow, escape_control_characters
 from ..result import Stop
-from ..unit import Unit
 from .live import JsonLinesView, Lines, Live, RunView, SilentView
 from .output import EXIT_CODES, USER_ERRORS, exit_with_error, print_line, print_raw
+from .quiet_terminal import restore_echo
 from .run_config import RunConfig
+from .run_ending import print_ending
 from .saved_config import build_start_metadata
 from .store_option import StoreLocation
+from .wrapping import wrap_line
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..agent.agent import Agent
     from ..agent.run import Run
     from ..result import Result
@@ -57,10 +62,15 @@ class OutputMode:
         return SilentView() if self.quiet else _build_view()
 
 
-def _build_view() -> RunView:
+def make_error_console() -> Console:
+    """Return a console for standard error."""
     from rich.console import Console
 
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def _build_view() -> RunView:
+    console = make_error_console()
     return Live(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines(console)
 
 
@@ -114,30 +124,20 @@ def _print_result(result: Result, output_mode: OutputMode, stored: bool) -> None
         return
     text = result.text if result.output is None else json.dumps(result.output, ensure_ascii=False)
     if text:
-        print_raw(escape_control_characters(text.rstrip("\n")))
+        _print_answer(escape_control_characters(text.rstrip("\n")))
     if not output_mode.quiet:
-        print_line(f"{result.stop.value}: {result.explain()}", err=True)
-        if result.children:
-            print_line(_format_tree_totals(result), err=True)
-        for question in result.questions:
-            print_line(f"open question: {question.text} ({_format_answer_hint(result, question, stored)})", err=True)
+        print_ending(result, stored, make_error_console())
 
 
-def _format_answer_hint(result: Result, question: Question, stored: bool) -> str:
-    if stored:
-        return f"flyball resume {result.run_id} --answer {question.id}=y, or =n"
-    return "run it on a terminal, or with --yes"
-
-
-def _format_tree_totals(result: Result) -> str:
-    """Format the totals of the run and its children."""
-    runs = [result]
-    for run in runs:  # grows while iterating, so it reaches all descendants
-        runs += run.children
-    cost = sum(result.cost_with_children.values())
-    money = f", {Unit.USD.show(cost)}" if cost else ""
-    turns, tokens = sum(run.turns for run in runs), result.usage_with_children.total
-    return f"with its children: {len(runs):,} runs, {turns:,} turns, {tokens:,} tokens{money}"
+def _print_answer(text: str) -> None:
+    """Print the answer; on a terminal its lines are wrapped between words."""
+    if not sys.stdout.isatty():
+        print_raw(text)
+        return
+    columns = shutil.get_terminal_size().columns
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        print_raw("\n".join(wrap_line(line[:indent], line[indent:], columns)))
 
 
 def _save_record(result: Result, stored: bool) -> None:
@@ -171,7 +171,7 @@ def _open_store(location: StoreLocation) -> Store | None:
     except USER_ERRORS as error:
         if not location.is_default:
             raise
-        print_line(f"flyball: this run is not stored: {format_with_code(error)}", err=True)
+        print_line(f"flyball: this run is not stored: {format_for_command(error)}", err=True)
         return None
 
 
@@ -225,6 +225,7 @@ def _exit_at_once(_signal: int, _frame: FrameType | None) -> None:
     Programs of tools die with their parent.
     """
     show_cursor = _CURSOR if sys.stderr.isatty() else ""
+    restore_echo()
     with suppress(OSError):  # standard error is closed
         os.write(2, f"{show_cursor}\nflyball: stopped at once; the end of the run may not be stored\n".encode())
     os._exit(EXIT_CODES[Stop.CANCELLED])

@@ -108,7 +108,7 @@ class RunConfig:
         from ..models import named
 
         name, is_from_project = self.find_model()
-        return named(name, "agent, model", sends_url_key=not is_from_project)
+        return named(name, "--model" if self.model else "model", sends_url_key=not is_from_project)
 
     def _build_tools(self) -> list[Any]:
         tools: list[Any] = []

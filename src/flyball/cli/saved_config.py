@@ -67,9 +67,9 @@ def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
     can only be resumed there.
     """
     where = f"run {entry.run_id}"
-    saved = JsonReader(entry.start.metadata).nested(METADATA_KEY)
+    saved = _read_saved(entry)
     if not saved.text("folder"):
-        raise UsageError(f"{where} was not started by flyball run: use agent.resume(run_id) in its own program")
+        raise UsageError(f"{where} was not started by flyball run: only its own program can build its agent")
     _change_folder(where, saved.text("folder"))
     values: dict[str, Any] = {
         **{name: saved.text(name) or None for name in ("model", "system")},
@@ -86,6 +86,15 @@ def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
         if REDACTED in (setting if isinstance(setting, tuple) else (setting,)):
             raise UsageError(f"--{name} of {where} may contain a secret and was not stored: pass --{name} again")
     return RunConfig(**values)
+
+
+def uses_mcp(entry: Entry) -> bool:
+    """Check whether the run was started with MCP servers."""
+    return bool(_read_saved(entry).text_list("mcp"))
+
+
+def _read_saved(entry: Entry) -> JsonReader:
+    return JsonReader(entry.start.metadata).nested(METADATA_KEY)
 
 
 def _change_folder(where: str, folder: str) -> None:

@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from .._internal.jsonable import to_json_text
 from .._internal.text import to_one_line
@@ -248,7 +248,7 @@ def _iter_numbers(arguments: object) -> Iterator[tuple[str, float]]:
         except (ValueError, RecursionError):
             return
     if isinstance(arguments, Mapping):
-        given: Mapping[Any, Any] = arguments
+        given = cast("Mapping[Any, Any]", arguments)
         for name, value in given.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 yield str(name), float(min(value, 1e300))

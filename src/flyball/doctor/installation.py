@@ -11,6 +11,7 @@ from functools import partial
 from importlib import metadata
 from tempfile import TemporaryDirectory
 
+from .._internal.distribution import DISTRIBUTION, format_install
 from ..agent.agent import Agent
 from ..errors import FlyballError
 from ..models.by_name import KEY_VARIABLES
@@ -60,7 +61,7 @@ def installation_checks() -> list[Check]:
 def read_extras() -> dict[str, list[str]]:
     """Return the packages of each extra, from the metadata of the installed package."""
     try:
-        required = metadata.requires("flyball") or []
+        required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:  # runs from a source folder
         return {}
     extras: dict[str, list[str]] = {}
@@ -78,7 +79,7 @@ def _check_python_version() -> Iterator[str]:
 def _check_extra(name: str, packages: Sequence[str]) -> Iterator[str]:
     missing = [package for package in packages if not _is_installed(package)]
     if missing:
-        yield Hint(f"{', '.join(missing)} missing; pip install 'flyball[{name}]'")
+        yield Hint(f"{', '.join(missing)} missing; {format_install(name)}")
 
 
 def _is_installed(package: str) -> bool:
@@ -164,7 +165,7 @@ def _check_fetch() -> Iterator[str]:
 def _check_mcp() -> Iterator[str]:
     """Check that a freshly started MCP server answers a call."""
     if not _is_installed("mcp"):
-        yield Hint("needs the extra 'mcp'")
+        yield Hint(f"needs the extra 'mcp': {format_install('mcp')}")
         return
     from ..tools import mcp
 

@@ -348,7 +348,7 @@ class GovernedRun:
         envelope = self.envelope
         if envelope.take_changes(self.now()):
             for warning in envelope.warnings.take(envelope, self.now()):
-                forecast = self.forecast if self._recorder.sinks else None
+                forecast = self.forecast if self._recorder.is_watched else None
                 self.tell(event.BudgetWarned, *warning, *describe_forecast(forecast))
             self._consult_rules(Point.TURN_STARTED)
         if not self.ending.stops or (self._parallel is not None and not self.is_over(LIMIT_STOPS)):

@@ -70,12 +70,12 @@ class govern(GovernOptions):  # noqa: N801  (reads as a verb: `with govern(limit
         """Begin the grace turn in the same way as `enter_grace`, without blocking the event loop."""
         return await self._require_open().aenter_grace(conversation, input_tokens, max_output_tokens)
 
-    def complete(self, text: str = "") -> None:
-        """End the run with its answer.
+    def complete(self, text: str | None = "") -> None:
+        """End the run with its answer. None, which some clients return for an empty reply, is no text.
 
         In the grace turn, `text` is the report, and the run keeps the stop reason that led to the grace turn.
         """
-        self._require_open().complete(text)
+        self._require_open().complete(text or "")
 
     def fail(self, error: BaseException | str) -> None:
         """End the run as failed; the result keeps everything done so far."""

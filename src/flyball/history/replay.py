@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .._internal.json_reader import JsonReader
 from .._internal.text import pluralize, to_one_line
+from ..display.timeline import TimelineReader, format_call
 from ..errors import UsageError
-from .timeline import TimelineReader, format_call
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from ..runtime.history import RunHistory
     from ..store import Row, Transcript
 
+NO_MCP = "runs with --mcp cannot be replayed, because replay does not start MCP servers"
 _VOLATILE_FIELDS = frozenset(
     {
         "at", "budgets", "limits", "metadata", "parent_run_id", "run_id", "seconds", "seq", "session_id", "size",
-        "time", "timeout_s", "estimated_tokens", "wait_s", "forecast", "turns_left", "unsupported",
+        "time", "timeout_s", "estimated_tokens", "wait_s", "server", "reply_model", "reply_id", "forecast",
+        "turns_left", "unsupported",
     }
 )  # fmt: skip
 """Event fields that are ignored in comparisons."""
@@ -210,7 +212,7 @@ def _build_plan(agent: Agent, recorded: RecordedRun) -> Plan:
 
     plan = agent.plan("A task that the journal has.")
     if plan.spec.tools.sources:
-        raise UsageError("runs with --mcp cannot be replayed, because replay does not start MCP servers")
+        raise UsageError(NO_MCP)
     model = plan.spec.model
     others = {name: OfflineModel(other) for name, other in model.others.items()}
     spec = replace(plan.spec, model=replace(model, main=OfflineModel(model.main), others=others))

@@ -137,7 +137,10 @@ def _record_check(run: RunState, decision: Decision) -> tuple[tuple[str, ...], t
 
 def check_required_tools(run: RunState) -> End | None:
     """Return the end of a run that can never complete, because tools that it needs are not offered."""
-    assertions, rules, offered = run.spec.completion.assertions, run.spec.tools.rules, run.spec.tools.names
+    assertions, rules = run.spec.completion.assertions, run.spec.tools.rules
+    if assertions is None and rules is None:
+        return None
+    offered = run.spec.tools.names
     unavailable = () if assertions is None else assertions.unavailable(offered)
     if rules is not None:
         unavailable = tuple(dict.fromkeys([*unavailable, *rules.unavailable(offered)]))

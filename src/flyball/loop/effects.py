@@ -258,7 +258,7 @@ class Fingerprint:
 
     def add(self, effect: Effect[Any]) -> int:
         """Add an effect, and return the new value."""
-        self.value = self.next(effect)
+        self.value = self._compute(effect.describe())
         return self.value
 
     def add_description(self, description: tuple[Any, ...]) -> int:

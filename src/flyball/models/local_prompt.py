@@ -47,12 +47,11 @@ def build_messages(request: Request) -> list[Json]:
     return [{"role": role, "content": "\n".join(text for _, text in group)} for role, group in groups]
 
 
-def count_tokens(request: Request) -> int:
-    """Return an upper estimate of the conversation's tokens.
+def count_tokens(messages: Sequence[Json]) -> int:
+    """Return an upper estimate of the tokens of messages.
 
     The weights are not asked, so that every replay gets the same number.
     """
-    messages = build_messages(request)
     text = "".join(str(message["content"]) for message in messages).encode("utf-8", "replace")
     # Tokenizers of small models turn every digit, and every byte of an unknown script, into a token of its own.
     single_byte_tokens = sum(byte >= 128 or byte in b"0123456789" for byte in text)

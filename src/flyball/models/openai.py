@@ -132,6 +132,8 @@ class _OpenAIReplyParser(ReplyParser):
             self.set_usage(event["usage"])
         if self.model is None and isinstance(event.get("model"), str):
             self.model = event["model"]
+        if self.id is None and isinstance(event.get("id"), str):
+            self.id = event["id"]
 
     def _parse_message(self, message: Json) -> None:
         self.add_text(message.get("content"))

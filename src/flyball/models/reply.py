@@ -36,6 +36,7 @@ class ReplyParser(ABC):
         self.finish: Finish | None = None
         """Finish reason. None means that the reply is not complete."""
         self.model: str | None = None
+        self.id: str | None = None
         self.piece_count = 0
         """Number of received pieces with content. Keep-alive messages do not count."""
         self.is_ended = False
@@ -80,7 +81,7 @@ class ReplyParser(ABC):
         if calls and finish is Finish.STOP:  # some OpenAI-compatible servers send "stop" with calls
             finish = Finish.CALLS
         text = "".join(self._text)
-        return Reply(text, calls, self.usage, finish, self.model, self._provider, tuple(self.parts))
+        return Reply(text, calls, self.usage, finish, self.model, self._provider, tuple(self.parts), self.id)
 
 
 class PartialCall:

@@ -290,7 +290,7 @@ def collect_points(rules: Iterable[Rule]) -> frozenset[Point]:
     return frozenset(points)
 
 
-def sort_notices(notices: list[Notice]) -> list[Notice]:
+def sort_notices(notices: Sequence[Notice]) -> Sequence[Notice]:
     """Return notices with the most urgent first."""
     if len(notices) == 1:
         return notices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import Any, Protocol
 
 from ..errors import ConfigError
@@ -107,25 +107,25 @@ class Notices:
     __slots__ = ("after_tool", "pending", "tokens")
 
     def __init__(self) -> None:
-        self.pending: list[Notice] = []
+        self.pending: Sequence[Notice] = ()
         self.tokens = 0
         """Upper estimate of the tokens of the pending notices."""
-        self.after_tool: list[Notice] = []
+        self.after_tool: Sequence[Notice] = ()
         """Notices that wait for the next result of a tool first."""
 
     def add(self, notice: Notice, *, after_tool: bool = False) -> None:
         """Deliver a notice with the next request, or with the one after the next tool result."""
         if after_tool:
-            self.after_tool.append(notice)
+            self.after_tool = (*self.after_tool, notice)
         elif notice not in self.pending:
-            self.pending.append(notice)
+            self.pending = (*self.pending, notice)
             self.tokens += estimate_tokens(notice.text)
 
     def release_after_tool(self) -> None:
         """Deliver those that waited for the result of a tool."""
-        for notice in self.after_tool:
+        notices, self.after_tool = self.after_tool, ()
+        for notice in notices:
             self.add(notice)
-        self.after_tool = []
 
     def select_due(self, purpose: Purpose) -> tuple[Notice, ...]:
         """Return the notices for a request of this purpose, the most urgent first."""
@@ -136,7 +136,7 @@ class Notices:
     def mark_delivered(self, notices: tuple[Notice, ...]) -> None:
         """Forget notices that the model has seen."""
         if len(notices) == len(self.pending):  # those that were sent, and none since
-            self.pending, self.tokens = [], 0
+            self.pending, self.tokens = (), 0
             return
         self.pending = [notice for notice in self.pending if all(notice is not seen for seen in notices)]
         self.tokens = sum(estimate_tokens(notice.text) for notice in self.pending)

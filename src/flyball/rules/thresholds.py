@@ -197,7 +197,8 @@ class ThresholdWatch:
     def set_marks(self, envelope: TurnBudget) -> None:
         """Have the budgets report when a comparison changes. Until then nothing is to be evaluated."""
         for name, _, high, _ in self._spans:
-            envelope.budgets[name].lower_mark(high)
+            budget = envelope.budgets[name]
+            budget.mark = min(budget.mark, high)
         envelope.look_at = min(envelope.look_at, self.until)
         if envelope.changes is not None:
             envelope.changes.is_due = False

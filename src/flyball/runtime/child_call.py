@@ -15,7 +15,7 @@ from ..outcome import Denied, Failure, Reason, Success
 from ..request import Call
 from ..result import Result, Stop
 from ..tools.call import ToolCallRun
-from ..tools.tool import Tool
+from ..tools.definition import Tool
 
 _STOP_ORDER = list(Stop)
 

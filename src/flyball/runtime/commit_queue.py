@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from threading import Lock
@@ -38,16 +39,23 @@ class CommitJob:
 class CommitQueue:
     """Writes the steps of all runs of one store.
 
-    One thread at a time writes all steps that wait, and then wakes each event loop once. Steps of one run stay in their
-    order. No lock is held while the store writes.
+    Where the store need not wait, a lone run writes its step at once. Steps of several runs are written together, when
+    all tasks that are ready have run: a transaction for each step takes longer than the step. Where the store would
+    wait, one thread at a time writes all steps that wait, and then wakes each event loop once.
+
+    Steps of one run stay in their order. No lock is held while the store writes.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._keep_now: Callable[[Step], bool] | None = getattr(store, "keep_now", None)
+        self._keep_now: Callable[[Sequence[Step]], Sequence[Exception | None] | None] | None
+        self._keep_now = getattr(store, "keep_now", None)
         self._keep_all: Callable[[Sequence[Step]], Sequence[Exception | None]] | None
         self._keep_all = getattr(store, "keep_all", None)
         self._lock = Lock()
+        self._run_count = 0
+        self._due: dict[asyncio.AbstractEventLoop, list[tuple[Step, asyncio.Future[bool]]]] = {}
+        """Steps that each event loop writes next."""
         self._jobs: list[CommitJob] = []
         self._is_writing = False
         """True while a thread writes, or is about to."""
@@ -59,9 +67,54 @@ class CommitQueue:
         queue = _QUEUES.get(key)
         return _QUEUES.setdefault(key, CommitQueue(store)) if queue is None else queue
 
+    def add_runs(self, count: int) -> None:
+        """Note that runs begin or, with a negative count, end."""
+        with self._lock:
+            self._run_count += count
+
     def keep_now(self, step: Step) -> bool:
         """Write a step in this thread if the store need not wait. Return False if nothing was written."""
-        return self._keep_now is not None and not self._is_writing and self._keep_now(step)
+        errors = None if self._keep_now is None or self._is_writing else self._keep_now([step])
+        if errors is None:
+            return False
+        if errors[0] is not None:
+            raise errors[0]
+        return True
+
+    def add_due(self, step: Step) -> asyncio.Future[bool] | None:
+        """Write a step with those of other runs. Return None if there are none, or the store would wait.
+
+        The future has what `keep_now` returns or raises. A step whose future is cancelled is not written.
+        """
+        if self._run_count < 2 or self._keep_now is None or self._is_writing:
+            return None
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # trio
+            return None
+        future: asyncio.Future[bool] = loop.create_future()
+        due = self._due.get(loop)
+        if due is None:
+            self._due[loop] = [(step, future)]
+            loop.call_soon(self._write_due, loop)
+        else:
+            due.append((step, future))
+        return future
+
+    def _write_due(self, loop: asyncio.AbstractEventLoop) -> None:
+        due = [(step, future) for step, future in self._due.pop(loop) if not future.done()]
+        steps, errors = [step for step, _ in due], None
+        try:
+            if self._keep_now is not None and not self._is_writing:
+                errors = self._keep_now(steps)
+        except Exception as error:
+            errors = [error] * len(due)
+        for n, (_, future) in enumerate(due):
+            error = None if errors is None else errors[n]
+            if error is None:
+                future.set_result(errors is not None)
+            else:
+                future.set_exception(error)
 
     def submit(self, job: CommitJob) -> None:
         """Write a step in the writing thread."""

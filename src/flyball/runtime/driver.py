@@ -61,7 +61,7 @@ class RunDriver:
         "_call_soon",
         "_events",
         "_initial_state",
-        "_is_recording",
+        "_is_stored",
         "_is_storing",
         "_journal",
         "_next_check",
@@ -102,7 +102,7 @@ class RunDriver:
         self._initial_state = dict(plan.state)
         self._shared_budget = shared_budget
         self._journal = journal = journal or build_journal(spec)
-        self._is_recording = journal.is_stored
+        self._is_stored = journal.is_stored
         self.player = LoopPlayer(plan, recorder, journal.described)
         self._events = events = ToolEvents(plan.run_id, recorder, signals, timer, journal, parent_signals)
         self.effects = RunEffects(
@@ -139,7 +139,8 @@ class RunDriver:
         self._next_check: asyncio.TimerHandle | None = None
         self._is_storing = False
         """True while the start of an effect is recorded."""
-        journal.attach(recorder, signals.send, timer.now)
+        if self._is_stored:
+            journal.attach(recorder, signals.send, timer.now)
 
     @property
     def agent(self) -> str:
@@ -179,7 +180,7 @@ class RunDriver:
 
     def drive(self) -> Coroutine[Any, Any, Result]:
         """Perform the effects of the loop until it ends, and return its result."""
-        if self._journal.is_stored:
+        if self._is_stored:
             return self._drive_stored()
         if self._journal.history is not None:
             self.timer.set_elapsed(0.0)  # the time before a resume does not count
@@ -239,7 +240,7 @@ class RunDriver:
 
     async def _perform_effects(self, begin: Callable[[], Effect[Any] | None]) -> Result:
         """Perform effects until the loop ends or the run is cancelled. `begin` returns the first effect."""
-        signals, timer, effects, is_stored = self.signals, self.timer, self.effects, self._journal.is_stored
+        signals, timer, effects, is_stored = self.signals, self.timer, self.effects, self._is_stored
         effect: Effect[Any] | None = None
         times_left = self._times_left
         try:
@@ -266,8 +267,9 @@ class RunDriver:
             await self._close(effect)
             raise
         await self._close(effect)
-        assert self.result is not None, "a loop that has ended has its result"
-        return self.result
+        result = self.player.result
+        assert result is not None, "a loop that has ended has its result"
+        return result
 
     def _watch_for_hang(self) -> None:
         """Check after the cancel of an effect that foreign code ends, which is awaited directly."""
@@ -324,7 +326,7 @@ class RunDriver:
             if self._until is not None and timer.wall() >= self._until:
                 signals.send(TimeUp())
             answer = Answer(value, timer.now(), signals.drain() if signals.pending else ())
-            if self._is_recording:
+            if self._is_stored:
                 self._journal.record_answer(len(player.answers), effect, answer)
             following = player.send(answer)
             if type(following) is Ask:
@@ -380,11 +382,12 @@ class RunDriver:
             while effect is not None:
                 effect = self.send_answer(effect, self.effects.interrupt(effect))
         self.effects.close()
-        if self.result is not None:
-            await self._journal.finish(self.result)
+        result = self.player.result
+        if result is not None and self._is_stored:
+            await self._journal.finish(result)
             failure = self._journal.failure
             if failure is not None:
-                self.player.result = replace(self.result, store_error=failure)
+                self.player.result = replace(result, store_error=failure)
         self._break_cycles()
 
     def _break_cycles(self) -> None:

@@ -16,7 +16,10 @@ from .history import PausedRun, RunHistory, StartedEffect
 
 
 class EffectJournal(Protocol):
-    """Record of one run's effects and answers."""
+    """Record of one run's effects and answers.
+
+    `attach`, `record_start`, `record_answer` and `finish` are called only if the run is stored.
+    """
 
     @property
     def is_stored(self) -> bool:
@@ -89,7 +92,7 @@ class EffectJournal(Protocol):
         ...
 
     def record_answer(self, n: int, effect: Effect[Any], answer: Answer[Any]) -> None:
-        """Record the answer to an effect. Called only if the run is stored."""
+        """Record the answer to an effect."""
         ...
 
     def record_outcome(self, tool_call: ToolCallRun) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from .. import __version__
 from .._internal.workers import get_call_soon
 from ..budget.deadline import Clock
 from ..errors import ResumeError, StaleFence, StoreError, describe_error
-from ..event import AskedPerson, Delta, Event, ToolReported
+from ..event import AskedPerson
 from ..loop.clock import LoopClock
 from ..loop.effects import Act, Answer, Append, Ask, Decide, Effect, Extend, Fingerprint, LeaseLost, Signal, StoreFailed
 from ..loop.ending import End
@@ -27,6 +28,7 @@ from ..outcome import Success
 from ..recorder import Recorder
 from ..result import Result, Stop
 from ..store import Entry, Holder, Query, RunFinish, Step
+from ..store.encoded_events import EventEncoder
 from ..tools.call import ToolCallRun
 from ..unit import Unit
 from .commit_queue import CallSoon, CommitJob, CommitQueue
@@ -39,7 +41,6 @@ from .stored_record import to_stored_record
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _LEASE_POLL_S = 0.25
-_TRANSIENT_EVENTS = (Delta, ToolReported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,11 @@ class RunJournal:
         self._is_child = parent is not None
         self._pending = PendingStep(is_child=self._is_child, start_metadata=start_metadata)
         self._queue = CommitQueue.of(lease.store)
+        self._is_counted = False
+        """True while the queue counts the run."""
         self._commits_lock = Lock()
+        self._is_due = False
+        """True while a step is written with those of other runs."""
         self._commits_in_progress = 0
         """Number of steps in the queue. A step after them must not be written before them."""
         self._caller: StoreCaller = StoreCaller(lease.store) if parent is None else parent._caller.for_child()
@@ -94,6 +99,7 @@ class RunJournal:
         self._limit_s = math.inf
         """Active seconds at which the run must have ended."""
         self._recorder: Recorder | None = None
+        self._event_encoder: EventEncoder | None = None
         self._closed = False
         self._transcript_count = 0
         """Number of messages of the run, from the first, that the transcript has. 0 for a child run."""
@@ -108,11 +114,12 @@ class RunJournal:
         return RunJournal(self.lease, self._clock, self._resumption, self)
 
     def attach(self, recorder: Recorder, send_signal: Callable[[Signal], object], now: Callable[[], float]) -> None:
-        """Watch the events of a run, and signal failures of the store to it."""
+        """Store the events of a run, and signal failures of the store to it."""
         self._recorder = recorder
+        self._event_encoder = EventEncoder(recorder.header)
         self._send_signal = send_signal
         self._now = now
-        recorder.sinks = (*recorder.sinks, self._on_event)
+        recorder.unstored = []
 
     def may_write(self) -> bool:
         """Return False if another run holds the session, or may hold it."""
@@ -122,17 +129,14 @@ class RunJournal:
         """Wait for the store for the closing seconds only, because the run is cancelled."""
         self._caller.cancel()
 
-    def _on_event(self, event: Event) -> None:
-        own = self._recorder is not None and event.header is self._recorder.header
-        if own and not isinstance(event, _TRANSIENT_EVENTS) and not self._closed:
-            self._pending.add_event(event)
-
     async def open(self, plan: Plan) -> Plan:
         """Acquire the session and return the plan with what the store knows.
 
         If another run holds the session, or the store fails, a new run does not start, and nothing is written.
         """
         self._limit_s = _compute_limit_s(plan)
+        self._queue.add_runs(1)
+        self._is_counted = True
         if self._is_child:
             return await self._call_store(lambda: self._read_resumed(plan)) if self._resumption else plan
         self.lease.on_lost = lambda: self._stop_writing(StaleFence(self.lease.session, "its lease was lost"))
@@ -233,12 +237,7 @@ class RunJournal:
             self._pending.add_extended(len(history.answers) - 1, [extension])
             return history
         elif stop is not None:
-            advice = (
-                "extend= with more of the limit that it reached"
-                if stop in EXTENDABLE_STOPS
-                else "from_messages=True to start a new run from its messages"
-            )
-            raise ResumeError(f"run {plan.run_id}", f"it ended as {stop}; pass {advice}")
+            raise _build_ended_error(plan.run_id, stop)
         history.signals += () if extension is None else (extension,)
         return history
 
@@ -272,12 +271,15 @@ class RunJournal:
         assert self._recorder is not None, "a replay has a recorder"
         step, steps, version = len(player.answers) + 1, len(self.history.started), self.history.version
         wants = "the run ends" if player.effect is None else f"the run wants {type(player.effect).__name__}"
+        changed = (
+            f"code, rules or tools have changed: at step {step} of {steps}, {wants}, and the journal, written by "
+            f"Flyball {version}, has another step. This is Flyball {__version__}."
+        )
         return ResumeError(
             f"run {self._recorder.header.run_id}",
-            f"code, rules or tools have changed: at step {step} of {steps}, {wants}, and the "
-            f"journal, written by Flyball {version}, has another step. This is Flyball {__version__}. "
-            "Resume it with the same agent and version, or pass from_messages=True to start a new run from its "
-            "messages",
+            f"{changed} Resume it with the same agent and version, or pass from_messages=True to start a new run from "
+            "its messages",
+            command_reason=f"{changed} --from-messages starts a new run from its messages",
         )
 
     def release(self) -> None:
@@ -306,16 +308,42 @@ class RunJournal:
 
     def _commit(self, effect: Effect[Any] | None = None, finish: RunFinish | None = None) -> bool | Awaitable[bool]:
         """Commit what is pending: at once if the store need not wait, otherwise in the writing thread of the store."""
-        step = self._pending.build(self.lease.guard, finish)
+        step = self._pending.build(self.lease.guard, finish, self._encode_events())
         if step is None:
             return True
+        deadline = effect.deadline if isinstance(effect, Ask | Act) else 0.0
+        if self._commits_in_progress:
+            return self._wait_for_commit(step, deadline)
+        due = self._queue.add_due(step)
+        if due is not None:
+            return self._wait_for_due(step, due, deadline)
         try:
-            if not self._commits_in_progress and self._queue.keep_now(step):
-                return True
+            return self._queue.keep_now(step) or self._wait_for_commit(step, deadline)
         except Exception as error:
             self._stop_writing(error)
             return False
-        return self._wait_for_commit(step, effect.deadline if isinstance(effect, Ask | Act) else 0.0)
+
+    async def _wait_for_due(self, step: Step, due: asyncio.Future[bool], deadline: float) -> bool:
+        """Wait for a step that the event loop writes with those of other runs."""
+        self._is_due = True
+        try:
+            return await due or await self._wait_for_commit(step, deadline)
+        except asyncio.CancelledError:  # its step is written all the same
+            if due.cancelled():
+                await self._wait_for_commit(step, deadline)
+            raise
+        except Exception as error:
+            self._stop_writing(error)
+            return False
+        finally:
+            self._is_due = False
+
+    def _encode_events(self) -> Sequence[Mapping[str, Any]]:
+        """Return the events since the last commit."""
+        if self._recorder is None or self._event_encoder is None:
+            return ()
+        rows = self._recorder.take_unstored()
+        return self._event_encoder.encode(rows) if rows else ()
 
     async def _wait_for_commit(self, step: Step, deadline: float) -> bool:
         done = anyio.Event()
@@ -354,7 +382,7 @@ class RunJournal:
         """Write the outcome of one call of a batch at once."""
         if not self._closed and tool_call.outcome is not None:
             self._pending.add_outcome(self._effect_number, tool_call.call.id, tool_call.outcome)
-            step = self._pending.build_outcomes(self.lease.guard)
+            step = None if self._is_due else self._pending.build_outcomes(self.lease.guard)
             if step is not None:
                 self._submit(step)
 
@@ -376,6 +404,9 @@ class RunJournal:
     async def close(self) -> None:
         """Release the session if `finish` did not."""
         self._closed = True
+        if self._is_counted:
+            self._queue.add_runs(-1)
+            self._is_counted = False
         if self._is_child:
             return
         if self._caller.has_abandoned:  # another call would hang too, so the run does not wait for it
@@ -400,9 +431,24 @@ class RunJournal:
 
     def _close_failed(self, error: Exception) -> None:
         self._closed = True
+        if self._recorder is not None:
+            self._recorder.unstored = None
         self.failure = self.failure or dict(describe_error(error))
         if not isinstance(error, StoreError):
             log.error("the store raised an exception that is not a StoreError", exc_info=error)
+
+
+def _build_ended_error(run_id: str, stop: str) -> ResumeError:
+    """Return the error for a run that ended and that nothing lets continue."""
+    if stop in EXTENDABLE_STOPS:
+        advice = "extend= with more of the limit that it reached"
+        options = "--turns +20, or more of the limit that it reached"
+    else:
+        aim = "to start a new run from its messages"
+        advice, options = f"from_messages=True {aim}", f"--from-messages {aim}"
+    return ResumeError(
+        f"run {run_id}", f"it ended as {stop}; pass {advice}", command_reason=f"it ended as {stop}; use {options}"
+    )
 
 
 def _find_asked(events: Sequence[Mapping[str, Any]], question: str | None) -> int | None:

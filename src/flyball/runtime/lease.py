@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from threading import Condition, Lock, Thread
 from time import monotonic
@@ -34,6 +35,7 @@ class SessionLease:
         self.guard: Guard | None = None
         self.on_lost: Callable[[], object] = lambda: None
         self._seconds = seconds
+        self._lost_after_s = seconds * _LOST_AFTER
         self._renewed_at = 0.0
         self._ended = False
         self._lock = Lock()
@@ -42,7 +44,7 @@ class SessionLease:
     @property
     def is_held(self) -> bool:
         """True if the lease certainly belongs to this run. The clock also counts while the process is suspended."""
-        return self.guard is not None and not self._ended and monotonic() < self.lost_at
+        return self.guard is not None and not self._ended and monotonic() < self._renewed_at + self._lost_after_s
 
     @property
     def due_at(self) -> float:
@@ -52,7 +54,7 @@ class SessionLease:
     @property
     def lost_at(self) -> float:
         """Monotonic time at which the lease is lost if it was not renewed."""
-        return self._renewed_at + self._seconds * _LOST_AFTER
+        return self._renewed_at + self._lost_after_s
 
     @property
     def retry_s(self) -> float:
@@ -64,7 +66,7 @@ class SessionLease:
 
         If `end` was called meanwhile, the lease is released again.
         """
-        owner = build_owner(os.getpid())
+        owner = _build_own_owner(os.getpid())
         with LEASE_RENEWER.acquiring(self):
             started_at, found = monotonic(), self.store.lease.acquire(self.session, owner, self._seconds)
             if isinstance(found, Holder) and LEASE_RENEWER.is_abandoned(found, owner, self):
@@ -233,6 +235,10 @@ LEASE_RENEWER = LeaseRenewer()
 def build_owner(pid: int) -> str:
     """Return the owner of a lease: host, process id and process start, because process ids are reused."""
     return f"{socket.gethostname()}:{pid}:{_read_process_start(pid)}"
+
+
+_build_own_owner = cache(build_owner)
+"""Owner of this process, which does not change. A forked child has another pid."""
 
 
 def _read_process_start(pid: int) -> str:

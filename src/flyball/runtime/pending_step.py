@@ -1,4 +1,4 @@
-"""Uncommitted rows, messages and events of one run."""
+"""Uncommitted rows and messages of one run."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
-from ..event import Event
 from ..loop.plan import Plan
 from ..message import Message
 from ..outcome import Outcome
 from ..store import Guard, Kind, Row, RunFinish, Start, Step
-from ..store.encoded_events import EncodedEvents, encode_header
 from .history import JOURNAL_CODEC, encode_plan
 
 _TASK_CHARACTERS = 200
 
 
 class PendingStep:
-    """Collects rows, messages and events of one run for one commit. Outcomes may be added on any thread.
+    """Collects rows and messages of one run for one commit. Outcomes may be added on any thread.
 
     `start_metadata` is added to the metadata of the run's start. Results and events do not have it.
     """
@@ -43,8 +41,6 @@ class PendingStep:
         self._rows_lock = Lock()
         self._rows: list[Row] = []
         self._messages: list[Message] = []
-        self._events: list[Event] = []
-        self._header_text = ""
 
     def add_started(self, n: int, fingerprint: int, data: str, messages: Sequence[Message]) -> None:
         """Add the start of an effect, with the messages that it appends."""
@@ -73,14 +69,15 @@ class PendingStep:
         with self._rows_lock:
             self._messages += messages
 
-    def add_event(self, event: Event) -> None:
-        """Add an event. All events of a run have the same header."""
-        self._events.append(event)
+    def build(
+        self, guard: Guard | None, finish: RunFinish | None = None, events: Sequence[Mapping[str, Any]] = ()
+    ) -> Step | None:
+        """Return what is pending as one step, with the events since the last one. None if there is nothing to write.
 
-    def build(self, guard: Guard | None, finish: RunFinish | None = None) -> Step | None:
-        """Return what is pending as one step, or None if that is nothing. The end of a top run releases its lease."""
-        step = self._build_step(guard, finish)
-        return step if step.rows or step.events or step.finish is not None else None
+        The end of a top run releases its lease.
+        """
+        step = self._build_step(guard, finish, events)
+        return step if step.rows or events or finish is not None else None
 
     def build_outcomes(self, guard: Guard | None) -> Step | None:
         """Return outcomes while other calls of their batch are in progress, or None if there are none.
@@ -95,13 +92,12 @@ class PendingStep:
             rows, self._rows = self._rows, []
         return Step(run_id=self.plan.run_id, guard=guard, rows=rows)
 
-    def _build_step(self, guard: Guard | None, finish: RunFinish | None) -> Step:
+    def _build_step(self, guard: Guard | None, finish: RunFinish | None, events: Sequence[Mapping[str, Any]]) -> Step:
         plan = self.plan
         assert plan is not None, "a loop with effects has started"
         with self._rows_lock:
             rows, self._rows = self._rows, []
             messages, self._messages = self._messages, []
-            events, self._events = self._events, []
         start = None if self.is_stored else _build_start(plan, {} if self._is_child else self._start_metadata)
         if start is not None:
             rows.insert(0, Row(0, Kind.RUN, encode_plan(plan, self.earlier)))
@@ -113,7 +109,7 @@ class PendingStep:
             rows=rows,
             messages=messages,
             state=dict(plan.state) if has_new_state and not self._is_child else None,
-            events=self._encode(events),
+            events=events,
             finish=finish,
             again=self.is_resumed,
             drop_events_after=self.drop_events_after,
@@ -121,12 +117,6 @@ class PendingStep:
         )
         self.is_stored, self.is_resumed, self.state_changed, self.drop_events_after = True, False, False, None
         return step
-
-    def _encode(self, events: Sequence[Event]) -> EncodedEvents | tuple[()]:
-        if not events:
-            return ()
-        self._header_text = self._header_text or encode_header(events[0].header)
-        return EncodedEvents(events, self._header_text)
 
 
 def _build_start(plan: Plan, more_metadata: Mapping[str, Any]) -> Start:

@@ -133,7 +133,7 @@ def _ignore(event: Event) -> None:
 
 
 class EventMuter:
-    """Holds back replayed events that sinks have received before.
+    """Holds back replayed events that sinks and the store have received before.
 
     After a crash, events that the store does not have are delivered. After a pause in this process, sinks have received
     all of them.
@@ -142,13 +142,17 @@ class EventMuter:
     def __init__(self, recorder: Recorder, reported_count: int, journal: EffectJournal) -> None:
         self._recorder = recorder
         self._sinks: tuple[Sink, ...] = recorder.sinks
+        self._unstored = recorder.unstored
         self._reported_count = reported_count
         self._next_event = journal.next_event
         self._has_ended = journal.has_ended
+        self._is_muted = self._next_event is None or reported_count > 0 or self._has_ended
         if self._next_event is None:
-            recorder.sinks = (_ignore,) if self._sinks else ()  # events that depend on a sink stay the same
-        elif reported_count or self._has_ended:
+            recorder.sinks = (_ignore,) if recorder.is_watched else ()  # it stays watched, so its events stay the same
+        elif self._is_muted:
             recorder.sinks = (self._on_event,)
+        if self._is_muted:
+            recorder.unstored = None
 
     def _on_event(self, event: Event) -> None:
         if event.seq + 1 == self._reported_count and not self._has_ended:
@@ -156,11 +160,12 @@ class EventMuter:
 
     def unmute(self) -> None:
         """Deliver all further events, unless the run had ended."""
-        if self._recorder.sinks != self._sinks and not self._has_ended:
+        if self._is_muted and not self._has_ended:
             if self._next_event is not None:
                 self._recorder.skip_to(self._next_event)
-            self._recorder.sinks = self._sinks
+            self._recorder.sinks, self._recorder.unstored = self._sinks, self._unstored
+            self._is_muted = False
 
     def mute(self) -> None:
         """Deliver no further events."""
-        self._recorder.sinks = ()
+        self._recorder.sinks, self._recorder.unstored = (), None

@@ -36,7 +36,7 @@ class SignalQueue:
         """True in the grace turn, in which the run can no longer be steered or extended."""
         self.is_cancelling = False
         """True once a signal has asked to interrupt the effect in progress."""
-        self.pending: list[Signal] = []
+        self.pending: Sequence[Signal] = ()
         self.paused_children: PauseChildren | None = None
         """Signal that no more child runs may start. None if they may."""
         self.resume_waiters: list[Callable[[], object]] | None = None
@@ -50,7 +50,7 @@ class SignalQueue:
         with self.lock:
             if self.ended or (self.in_grace_turn and isinstance(signal, Steer | Extend)):
                 return False
-            self.pending.append(signal)
+            self.pending = (*self.pending, signal)
             if type(signal) is PauseChildren:
                 self.note_children(signal)
             if interrupts:
@@ -73,7 +73,7 @@ class SignalQueue:
 
     def drain(self) -> Sequence[Signal]:
         """Return and remove all signals. The caller holds `lock`."""
-        signals, self.pending = self.pending, []
+        signals, self.pending = self.pending, ()
         return signals
 
 

@@ -21,6 +21,7 @@ from ..agent.agent import Agent
 from ..agent.run import Run
 from ..chain import Chain, ChainDepthMiddleware, current
 from ..errors import ConfigError, UsageError
+from ..otel import continue_trace
 from ..result import Result, Stop
 from .asgi import (
     CANCELLED_BY_CLIENT,
@@ -208,9 +209,10 @@ class ChatApp:
         if isinstance(request, Problem):
             return request
         streams = "text/event-stream" in headers.get("accept", "").lower()
-        return self._check_capacity() or await self._run_in_session(
-            request, _identify_caller(headers), receive, client, streams
-        )
+        with continue_trace(headers):
+            return self._check_capacity() or await self._run_in_session(
+                request, _identify_caller(headers), receive, client, streams
+            )
 
     def _check_route(self, scope: Scope) -> Problem | None:
         path = str(scope["path"]).removeprefix(scope.get("root_path", "").rstrip("/"))

@@ -108,16 +108,21 @@ class RemoteAgent:
         )
 
     async def ask(
-        self, body: Mapping[str, Any], position: Position, on_event: Callable[[dict[str, Any]], None]
+        self,
+        body: Mapping[str, Any],
+        position: Position,
+        on_event: Callable[[dict[str, Any]], None],
+        trace_headers: Mapping[str, str],
     ) -> Mapping[str, Any]:
         """Send a task to the service and return the record of its run.
 
-        Raises `RemoteError` if no record comes back.
+        `trace_headers` are those of the sinks here. Raises `RemoteError` if no record comes back.
         """
         from .remote_request import RemoteRequest  # lazy: it imports the HTTP client
 
         token = self._resolve_token()
-        headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
+        headers = {**trace_headers, "content-type": "application/json"}
+        headers["accept"] = "text/event-stream, application/json"
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
         headers |= headers_at(position) if self.chain is None else self.chain.headers_at(position)

@@ -36,7 +36,9 @@ from .request import has_valid_size
 _MAX_RUNS = 1_000
 """Maximum number of runs that one request may report."""
 _NOT_ASKED = "The remote agent was not asked: the shared budget has nothing left."
-RemoteAsk = Callable[[Mapping[str, Any], Position, Callable[[dict[str, Any]], None]], Awaitable[Mapping[str, Any]]]
+RemoteAsk = Callable[
+    [Mapping[str, Any], Position, Callable[[dict[str, Any]], None], Mapping[str, str]], Awaitable[Mapping[str, Any]]
+]
 """Function that sends a body and returns the record of the run; see `RemoteAgent.ask`."""
 
 
@@ -121,7 +123,8 @@ class RemoteRunner:
             if not self.signals.is_cancelling:
                 try:
                     body, position = self._build_body(envelope, remaining_s), self._build_position(envelope)
-                    return self._finish_with_record(await self._ask(body, position, self._receive_event), envelope)
+                    record = await self._ask(body, position, self._receive_event, self.recorder.build_headers())
+                    return self._finish_with_record(record, envelope)
                 except RemoteError as error:
                     return self._finish_failed(error, envelope)
                 except Exception as error:  # for example from the caller's own settings
@@ -357,6 +360,7 @@ class RemoteEvents:
             return
         run = self._open_runs[run_id]
         event.header, run.last_event = run.header, event  # sinks recognize a run by its header object
+        run.last_seq = max(run.last_seq, event.seq)  # the number of a streamed event is below 0
         if isinstance(event, RunEnded):
             del self._open_runs[run_id]
         self._emit(event)
@@ -365,7 +369,7 @@ class RemoteEvents:
         """End all open runs, newest first, so that every start has its end."""
         for run in reversed(self._open_runs.values()):
             last = run.last_event
-            self._emit(RunEnded(last.seq + 1, last.at, last.turn, run.header, stop, None, (), last.turn, 0, {}))
+            self._emit(RunEnded(run.last_seq + 1, last.at, last.turn, run.header, stop, None, (), last.turn, 0, {}))
         self._open_runs.clear()
 
     def _is_new(self, header: Header) -> bool:
@@ -387,3 +391,4 @@ class _RemoteRunState:
     header: Header
     """Header that all its events share."""
     last_event: Event
+    last_seq: int = 0

@@ -47,7 +47,8 @@ _MAX_DEPTH = 60
 """Maximum nesting within one field. A deeper value is a mistake, or contains itself."""
 _MAX_INT = 1 << 63
 """Ints from here on are written in base 16: Python limits the length of decimal digits that it parses."""
-_PLAIN_TYPES = frozenset({str, bool, type(None)})
+_PLAIN_TYPES = frozenset[type[Any]]({str, bool, type(None)})
+_STR_ONLY = frozenset[type[Any]]({str})
 _SKIPPED_FIELDS: dict[type[Any], frozenset[str]] = {Result: frozenset({"events", "pause"})}
 """Fields that are not stored: events have rows of their own, and a pause belongs to this process."""
 
@@ -129,7 +130,7 @@ class Codec:
         if name in self._readers:
             raise StoreError("codec", f"two classes have the name {name}: give each its own")
         if issubclass(kind, Enum):
-            self._writers[kind] = lambda value, _depth: {_TAG: name, _VALUE: value.value}
+            self._writers[kind] = lambda value, _depth: {_TAG: name, _VALUE: value._value_}
             self._readers[name] = lambda row: kind(row[_VALUE])
         elif is_dataclass(kind):
             self._writers[kind] = self._build_field_writer(name, _list_stored_fields(kind))
@@ -148,7 +149,7 @@ class Codec:
         return self._write_other(value, depth) if write is None else write(value, depth)
 
     def _build_field_writer(self, name: str, slots: Sequence[tuple[str, str, object]]) -> _Write:
-        write = self._write
+        writers, write_other = self._writers, self._write_other
 
         def write_fields(value: Any, _depth: int) -> dict[str, Any]:
             row: dict[str, Any] = {_TAG: name}
@@ -156,17 +157,17 @@ class Codec:
                 field_value: Any = getattr(value, field_name)
                 if field_value is default:
                     continue
-                # As `write` does; a call for each field would take longer.
-                if type(field_value) in _PLAIN_TYPES or (
-                    type(field_value) is int and -_MAX_INT < field_value < _MAX_INT
-                ):
+                # As `_write` does; a call for each field would take longer.
+                kind = cast("type[Any]", type(field_value))
+                if kind in _PLAIN_TYPES or (kind is int and -_MAX_INT < field_value < _MAX_INT):
                     row[key] = field_value
                     continue
+                write = writers.get(kind, write_other)
                 try:
                     # Depth counts from 0 in each field: one deep value, such as a tool's, must not affect the others.
                     row[key] = write(field_value, 0)
                 except _TooDeep:
-                    row[key] = write(to_jsonable(field_value), 0)
+                    row[key] = self._write(to_jsonable(field_value), 0)
             return row
 
         return write_fields
@@ -180,8 +181,10 @@ class Codec:
     def _write_list(self, value: Iterable[Any], depth: int) -> list[Any]:
         return [self._write(item, depth + 1) for item in value]
 
-    def _write_dict(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        if _TAG not in value and all(type(key) is str for key in value):
+    def _write_dict(self, value: Mapping[Any, Any], depth: int) -> Mapping[str, Any]:
+        if _TAG not in value and _STR_ONLY.issuperset(map(type, value)):
+            if _PLAIN_TYPES.issuperset(map(type, value.values())):
+                return value
             return {key: self._write(item, depth + 1) for key, item in value.items()}
         pairs = [[self._write(key, depth + 1), self._write(item, depth + 1)] for key, item in value.items()]
         return {_TAG: "dict", _VALUE: pairs}

@@ -184,6 +184,13 @@ class MemoryRuns:
         """Record how a run ended."""
         self._store.keep(Step(run_id=run_id, guard=guard, finish=finish))
 
+    def events(self, run_id: str, after: int = -1) -> list[dict[str, Any]]:
+        """Return the run's events whose `seq` is above `after`, in order."""
+        with self._tables.get_lock():
+            run = self._tables.runs.get(run_id)
+            events = [event for seq, event in run.events.items() if seq > after] if run else []
+            return deepcopy(events)
+
     def list(self, query: Query | None = None) -> list[Entry]:
         """Return the runs that match a query, newest first."""
         query = query or Query()
@@ -200,13 +207,6 @@ class MemoryRuns:
         with self._tables.get_lock():
             run = self._tables.runs.get(run_id)
             return run.to_entry(run_id, with_record=True) if run else None
-
-    def events(self, run_id: str, after: int = -1) -> list[dict[str, Any]]:
-        """Return the run's events whose `seq` is above `after`, in order."""
-        with self._tables.get_lock():
-            run = self._tables.runs.get(run_id)
-            events = [event for seq, event in run.events.items() if seq > after] if run else []
-            return deepcopy(events)
 
 
 class MemoryTables:

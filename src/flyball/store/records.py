@@ -172,13 +172,12 @@ class Step:
 
     def check(self) -> None:
         """Raise ConfigError for a missing guard or run id, or for events out of order."""
-        if not self.guard and (self.messages or self.state is not None or self.release):
+        if self.guard is None and (self.messages or self.state is not None or self.release):
             raise UsageError("a step with messages, state or a release needs the guard of the session")
-        has_run_data = self.start or self.rows or self.events or self.finish or self.again
-        if not self.run_id and (has_run_data or self.drop_events_after is not None):
+        if not self.run_id and (
+            self.rows or self.events or self.start or self.finish or self.again or self.drop_events_after is not None
+        ):
             raise UsageError("a step with a start, rows, events or a finish needs the run_id")
-        if not self.events:
-            return
         last_seq = -1
         for seq in self.seqs:
             if not isinstance(seq, int) or seq <= last_seq:

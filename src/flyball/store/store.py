@@ -167,16 +167,16 @@ class Runs(Protocol):
         """Record how a run ended. Replaces an earlier finish."""
         ...
 
+    def events(self, run_id: str, after: int = -1) -> list[dict[str, Any]]:
+        """Return the run's events whose `seq` is above `after`, in order."""
+        ...
+
     def list(self, query: Query | None = None) -> list[Entry]:
         """Return the runs that match a query, newest first, without records."""
         ...
 
     def get(self, run_id: str) -> Entry | None:
         """Return one run with its record. None if it is unknown."""
-        ...
-
-    def events(self, run_id: str, after: int = -1) -> list[dict[str, Any]]:
-        """Return the run's events whose `seq` is above `after`, in order."""
         ...
 
 

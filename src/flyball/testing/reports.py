@@ -28,7 +28,8 @@ def assert_report_honest(result: Result, report: str | None = None) -> Result:
     AssertionError: the record does not support this: "I deployed it." (no call succeeded)
     """
     claims = find_unsupported_claims(result, report)
-    assert not claims, f"the record does not support this: {'; '.join(map(str, claims))}"
+    if claims:
+        raise AssertionError(f"the record does not support this: {'; '.join(map(str, claims))}")
     return result
 
 

@@ -29,7 +29,11 @@ def files(root: str | os.PathLike[str] = ".", *, timeout: float = 20.0) -> list[
     """
     reader = _FileReader(Folder("files, root", root))
     options = Options(effects="read", idempotent=True, timeout=timeout)
-    return [Tool(method, **options) for method in (reader.list_files, reader.read_file, reader.search_files)]
+    return [
+        Tool(reader.list_files, **options),
+        Tool(reader.read_file, **options),
+        Tool(reader.search_files, **options),
+    ]
 
 
 class _FileReader:

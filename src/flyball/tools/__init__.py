@@ -4,11 +4,11 @@ from ..steadiness import Duplicates
 from .admission import Admission
 from .builtin import ask_person
 from .context import OutcomeSlot, ToolContext, ToolState
+from .definition import Approve, Effects, Options, Tool, Toolset, tool
 from .executor import BoundedToolExecutor
-from .mcp import mcp
+from .mcp_client import mcp
 from .returned import FinalResult
 from .source import ToolSource
-from .tool import Approve, Effects, Options, Tool, Toolset, tool
 
 __all__ = [
     "Admission",

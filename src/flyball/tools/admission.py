@@ -12,7 +12,7 @@ from ..errors import ArgumentError, UnknownTool
 from ..outcome import Denied, Outcome, Reason, Timeout
 from ..request import Call
 from .call import ToolCallRun
-from .tool import Effects, Toolset
+from .definition import Effects, Toolset
 
 _NONE: frozenset[str] = frozenset()
 

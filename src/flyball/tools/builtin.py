@@ -13,7 +13,7 @@ from ..message import Message
 from ..request import Call
 from .call import ToolCallRun
 from .context import ToolContext
-from .tool import Tool, tool
+from .definition import Tool, tool
 
 
 @tool(effects="read", approve=lambda arguments: arguments["question"])

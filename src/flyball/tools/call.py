@@ -17,9 +17,9 @@ from ..budget.run_budget import TurnBudget
 from ..outcome import Artifact, Cancelled, Denied, Failure, Reason, Success, Timeout
 from ..request import Call
 from .context import OutcomeSlot, ToolState
+from .definition import Tool
 from .excerpt import make_excerpt, serialize_content
 from .returned import PLAIN_RESULTS, FinalResult, reports_failure
-from .tool import Tool
 
 _ONE_CALL: Mapping[str, int] = {"tool_calls": 1}
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})

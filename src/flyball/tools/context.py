@@ -38,16 +38,17 @@ class OutcomeSlot:
 
         Return False, and change nothing, if there is one already.
         """
-        if self._lock is not None:
-            with self._lock:
-                return self._set_first(outcome)
-        return self._set_first(outcome)
-
-    def _set_first(self, outcome: Outcome) -> bool:
-        if self.outcome is not None:
-            return False
-        self.outcome = outcome
-        return True
+        lock = self._lock
+        if lock is not None:
+            lock.acquire()
+        try:
+            if self.outcome is not None:
+                return False
+            self.outcome = outcome
+            return True
+        finally:
+            if lock is not None:
+                lock.release()
 
     def commit(self) -> None:
         """Raise CallClosed if the call has ended.

@@ -24,8 +24,8 @@ from ..recorder import Fields, Teller
 from ..request import Call
 from .admission import Admission, build_denial
 from .call import ToolCallRun
+from .definition import Function, Tool, Toolset
 from .runner import ToolRunner
-from .tool import Function, Tool, Toolset
 
 log = logging.getLogger(__name__)
 

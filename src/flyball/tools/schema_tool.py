@@ -10,11 +10,12 @@ from importlib.util import find_spec
 from typing import Any, Unpack, cast, get_type_hints
 
 from .._internal import validation
+from .._internal.distribution import format_install
 from ..errors import ConfigError, UsageError
 from .context import ToolContext
+from .definition import CallOptions, Function, Options, Tool
 from .json_schema import JsonSchemaArguments
 from .schema_check import SchemaCheck, Uncheckable
-from .tool import CallOptions, Function, Options, Tool
 
 
 class SchemaTool(Tool):
@@ -72,7 +73,7 @@ def _read_definition(name: str, definition: Any) -> Tool:
     if isinstance(definition, Tool):
         if definition.name != name:
             raise ConfigError(where, definition.name, f"a tool with the name {name!r}")
-        return definition
+        return cast("Tool", definition)
     if callable(definition):
         return Tool(definition, name=name)
     if not isinstance(definition, Mapping):
@@ -93,7 +94,7 @@ def _check_schema(name: str, parameters: object) -> Mapping[str, Any]:
     if schema.get("type", "object") != "object" or not isinstance(schema.get("properties", {}), Mapping):
         raise ConfigError(where, dict(schema), 'a JSON schema with "type": "object" and "properties"')
     if find_spec("jsonschema") is None:
-        raise UsageError(f"{where}: their check needs jsonschema, which is missing: pip install 'flyball[cli]'")
+        raise UsageError(f"{where}: their check needs jsonschema, which is missing: {format_install('cli')}")
     try:
         SchemaCheck({"type": "object", **schema}).problems({}, lambda error: ())
     except Uncheckable as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeGuard
 
-from .tool import Function, Tool
+from .definition import Function, Tool
 
 
 class ToolSource(Protocol):

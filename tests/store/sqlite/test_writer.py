@@ -202,16 +202,41 @@ def test_a_checkpoint_happens_in_another_thread_and_loses_nothing(
         guard, size = hold(store), path.stat().st_size
         step = Step(guard=guard, messages=said("one"))
         for _ in range(30):
-            until(lambda: store.keep_now(step))
+            until(lambda: store.keep_now([step]) == [None])
         until(lambda: path.stat().st_size > size)
         until(lambda: not store._database._writer.is_busy)  # type: ignore[reportPrivateUsage, reportOptionalMemberAccess]
-        assert store.keep_now(step)
+        assert store.keep_now([step]) == [None]
         assert len(store.transcript.read(guard.session)) == 31
 
 
 def test_a_store_that_waits_for_the_disk_keeps_nothing_at_once(path: Path, hold: Hold, said: Said) -> None:
     with SqliteStore(path, synchronous="full") as store:
         step = Step(guard=hold(store), messages=said("one"))
-        assert store.keep_now(step) is False
+        assert store.keep_now([step]) is None
         assert store.keep_all([step, Step(run_id="unknown", rows=[Row(0, Kind.STARTED)]), step])[1] is not None
         assert len(store.transcript.read(step.guard.session if step.guard else "")) == 2
+
+
+def test_more_steps_than_a_batch_are_all_written(path: Path, hold: Hold, said: Said) -> None:
+    with SqliteStore(path) as store:
+        guard = hold(store)
+        steps = [Step(guard=guard, messages=said(str(n))) for n in range(250)]
+        others = [Thread(target=lambda: store.keep_all(steps)) for _ in range(3)]
+        for thread in others:
+            thread.start()
+        for thread in others:
+            thread.join(60)
+        assert store.keep_all(steps) == [None] * 250
+        assert len(store.transcript.read(guard.session)) == 1_000
+
+
+def test_a_step_that_fails_leaves_no_trace_of_itself_in_a_batch(path: Path, hold: Hold, said: Said) -> None:
+    with SqliteStore(path) as store:
+        guard = hold(store)
+        fine = Step(guard=guard, messages=said("one"))
+        bad = Step(guard=guard, run_id="unknown", rows=[Row(0, Kind.STARTED)], messages=said("two"))
+        for keep in (store.keep_all, store.keep_now):
+            errors = keep([fine, bad, fine])
+            assert errors is not None
+            assert [error is None for error in errors] == [True, False, True]
+        assert [message.content for message in store.transcript.read(guard.session)] == ["one"] * 4

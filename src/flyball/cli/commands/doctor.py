@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +12,7 @@ import typer
 from ..._internal.text import pluralize
 from ...history.archive import Archive
 from ...settings import Settings
-from ..output import USER_ERRORS, print_line, print_raw
+from ..output import USER_ERRORS, print_raw, print_wrapped
 from ..store_option import StoreLocation
 
 if TYPE_CHECKING:
@@ -21,12 +23,13 @@ _UNITS = ("bytes", "kB", "MB", "GB")
 
 
 def doctor(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every check.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
     """Test this installation: Python, extras, models, tools, core rules, settings and store.
 
     Works offline. It calls tools, starts an MCP server, and runs the tests of the core rules. It also checks the
-    environment and the nearest flyball.toml. Exits with 1 if a check fails. A missing extra or key is only a hint.
+    environment and the nearest flyball.toml. Exits with 1 if a check fails. A missing extra or key is no fault.
     """
     results = [_Finding(check) for check in _list_checks()]
     passed = sum(not finding.errors for finding in results)
@@ -35,11 +38,28 @@ def doctor(
             json.dumps({"ok": passed == len(results), "checks": [finding.record for finding in results]}, indent=2)
         )
     else:
-        for finding in results:
-            print_line(finding.line)
-        print_line(f"{passed} of {len(results)} checks passed.")
+        failed = [finding for finding in results if finding.errors]
+        others = [finding for finding in results if not finding.errors] if verbose else []
+        for finding in (*failed, *others):
+            _print_finding(finding.line)
+        _print_finding(_summarize(results, passed, verbose))
     if passed < len(results):
         raise typer.Exit(1)
+
+
+def _summarize(results: Sequence[_Finding], passed: int, verbose: bool) -> str:
+    optional = sum(bool(finding.hints) and not finding.errors for finding in results)
+    missing = f" {pluralize(optional, 'optional part')} missing" if optional else ""
+    more = "" if verbose else ": --verbose lists all" if missing else " (--verbose lists them)"
+    head = (
+        f"All {passed:,} checks passed" if passed == len(results) else f"{passed:,} of {len(results):,} checks passed"
+    )
+    return f"{head}.{missing}{more}{'.' if missing else ''}" if missing else f"{head}{more}."
+
+
+def _print_finding(line: str) -> None:
+    head = line[:5] if line[:5].rstrip() in ("ok", "none", "FAIL") else ""
+    print_wrapped(head, line[len(head) :], sys.stdout)
 
 
 class _Finding:

@@ -11,11 +11,15 @@ import typer
 
 from ...budget.model_limits import FIELDS, TABLE, iter_model_settings
 from ...budget.registry import BudgetSpec, IterationBudgetRegistry, Resolution
-from ...errors import SettingError, format_with_code, suggest_names
+from ...errors import SettingError, format_for_command, suggest_names
 from ...settings import Setting, Settings, variable_for
 from ...steadiness import SETTINGS, Thresholds
 from ...unit import Unit
+from ..output import print_table
 
+_HEADERS = ("budget", "ceiling", "from", "allowed", "setting")
+_COLUMNS_FOR = {"allowed": 104, "setting": 72}
+_INVALID = "invalid"
 _CLI_SETTINGS = ("model", "store")
 """Settings that only the command line reads, and not per mode."""
 
@@ -45,7 +49,7 @@ def limits(
             typer.echo(_format_unread(*entry), err=True)
     errors = find_setting_errors(registry)
     for error in errors:
-        typer.echo(f"flyball: {format_with_code(error)}", err=True)
+        typer.echo(f"flyball: {format_for_command(error)}", err=True)
     if errors:
         raise typer.Exit(1)
 
@@ -211,24 +215,18 @@ def _build_model_record(row: _ModelRow) -> dict[str, Any]:
 
 
 def _print_table(rows: list[tuple[BudgetSpec, Resolution | SettingError]], model_rows: list[_ModelRow]) -> None:
-    from rich.console import Console
-    from rich.table import Column, Table
-    from rich.text import Text
-
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = 10_000  # do not wrap in a pipe
-    columns = [Column(name, overflow="fold") for name in ("Budget", "Ceiling", "From", "Allowed", "Setting")]
-    table = Table(*columns, box=None, pad_edge=False)
+    table: list[tuple[str, ...]] = []
     for spec, resolution in rows:
         show = spec.unit.show
         if isinstance(resolution, SettingError):
-            cells = (Text("invalid", style="red"), resolution.source, spec.bounds.show(spec.unit))
+            cells = (_INVALID, resolution.source, spec.bounds.show(spec.unit))
         else:
             clamped = f", clamped from {show(resolution.requested)}" if resolution.is_clamped else ""
             cells = (show(resolution.value), resolution.source + clamped, resolution.bounds.show(spec.unit))
         counted = None if isinstance(resolution, SettingError) else resolution.setting
-        table.add_row(spec.name, *cells, counted or spec.setting or "")
+        table.append((spec.name, *cells, counted or spec.setting or ""))
     for row in model_rows:
-        table.add_row(row.name, row.unit.show(row.amount), row.setting.source, "", row.setting.key)
-    console.print(table)
+        table.append((row.name, row.unit.show(row.amount), row.setting.source, "", row.setting.key))
+    print_table(
+        _HEADERS, table, right=("ceiling",), columns_for=_COLUMNS_FOR, wrapped=("from",), styles={_INVALID: "red"}
+    )

@@ -13,12 +13,13 @@ import typer
 from ..._internal.json_reader import JsonReader
 from ...errors import FlyballError
 from ...settings import Settings
-from ..output import USER_ERRORS, exit_with_error, print_line, print_raw
+from ..output import NARROW_COLUMNS, USER_ERRORS, exit_with_error, print_line, print_raw, print_table
 
 if TYPE_CHECKING:
     from ...budget.price import TokenPrice
 
 LOCAL = "local:smollm2"
+_HEADERS = ("model", "price of 1M tokens", "context", "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,10 @@ class ListedModel:
         return f"${self.input:g} in, ${self.output:g} out" if self.input or self.output else "free"
 
     @property
-    def line(self) -> str:
-        context = "" if self.context_tokens is None else f"context {self.context_tokens:,}"
-        return f"{self.price:25}  {context:17}  {self.ready}"
+    def cells(self) -> tuple[str, str, str, str]:
+        """Cells of its row, in the order of the headers."""
+        context = "" if self.context_tokens is None else f"{self.context_tokens:,}"
+        return self.name, self.price, context, self.ready
 
 
 def models(
@@ -61,10 +63,14 @@ def models(
     if as_json:
         print_raw(json.dumps([asdict(model) for model in matches], indent=2))
         return
-    width = max((len(model.name) for model in matches), default=0)
-    for model in matches:
-        print_line(f"{model.name:{width}}  {model.line}".rstrip())
-    if not matches:
+    if matches:
+        print_table(
+            _HEADERS,
+            [model.cells for model in matches],
+            right=("context",),
+            columns_for=dict.fromkeys(("context", "key"), NARROW_COLUMNS),
+        )
+    else:
         print_line("no listed model matches; a model that is not listed can still be used by its name", err=True)
         raise typer.Exit(1)
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..._internal.text import pluralize
 from ...budget.deadline import SYSTEM
-from ...errors import ConfigError
 from ...history.archive import UNLIMITED, Archive, format_time
+from ..age import parse_age
 from ..output import USER_ERRORS, confirm, exit_with_error, print_line
 from ..store_option import StoreLocation, StoreOption
 
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ...store import Entry, Pruned, Store
-
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])")
 
 
 def prune(
@@ -37,7 +33,7 @@ def prune(
     """
     try:
         location = StoreLocation.resolve(store)
-        before = SYSTEM.wall() - _parse_age(older_than)
+        before = SYSTEM.wall() - parse_age("prune, --older-than", older_than)
         with location.open_existing() as run_store:
             archive = Archive(run_store, location.name)
             before = _adjust_cutoff(archive, before, keep)
@@ -99,13 +95,6 @@ def _adjust_cutoff(archive: Archive, before: float, keep: int) -> float:
         updated_at[root] = max(updated_at.get(root, 0.0), entry.updated_at)
     newest = sorted(updated_at.values(), reverse=True)
     return min(before, newest[keep - 1]) if keep <= len(newest) else 0.0
-
-
-def _parse_age(age: str) -> float:
-    match = _AGE.fullmatch(age.strip().lower())
-    if match is None:
-        raise ConfigError("prune, --older-than", age, "a number and a unit: 45m, 12h, 30d or 2w")
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 def _format_amount(pruned: Pruned) -> str:

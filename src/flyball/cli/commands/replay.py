@@ -11,10 +11,10 @@ import typer
 
 from ...errors import ConfigError, UsageError, suggest_names
 from ...history.archive import Archive
-from ...history.replay import RecordedRun, ReplayReport, replay_run
+from ...history.replay import NO_MCP, RecordedRun, ReplayReport, replay_run
 from ..completion import RUN_HELP, complete_runs
 from ..output import USER_ERRORS, exit_with_error, print_line, print_raw
-from ..saved_config import load_config
+from ..saved_config import load_config, uses_mcp
 from ..store_option import StoreLocation, StoreOption
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _LIMITS = ("turns", "tool_calls", "seconds", "usd", "tokens", "reflections", "nudges", "retries")
 _SAME_ANSWERS = "With the same model replies,"
+_MODEL = "Name of the run's model, if it was not stored because it may contain a secret. It is not asked."
 _RULES = "Rule files, or folders of them, instead of those of the run."
 
 
@@ -31,6 +32,7 @@ def replay(
     limits: Annotated[
         list[str] | None, typer.Option(metavar="NAME=N", help="Other limits, such as turns=5,usd=0.2.")
     ] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help=_MODEL)] = None,
     store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -48,7 +50,9 @@ def replay(
             rows, events = run_store.journal.read(entry.run_id), run_store.runs.events(entry.run_id)
             if not rows:
                 raise UsageError(f"run {entry.run_id} cannot be replayed: the store has no journal of it")
-            config = load_config(entry, {"rules": tuple(rule_paths)})
+            if uses_mcp(entry):
+                raise UsageError(NO_MCP)
+            config = load_config(entry, {"rules": tuple(rule_paths), "model": model})
             config = replace(config, limits={**config.limits, **_parse_limits(limits or ())})
             stop = None if entry.finish is None else entry.finish.stop
             recorded = RecordedRun(rows, events, stop, run_store.transcript)

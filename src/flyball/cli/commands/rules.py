@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from ..._internal.text import pluralize
-from ...errors import ConfigError, TomlError, UsageError, format_with_code, suggest_names
+from ...errors import ConfigError, TomlError, UsageError, format_for_command, suggest_names
 from ...rules import RuleSet
 from ...rules.rule import Rule
 from ...rules.trial import TrialFinding, failures, try_rule
@@ -199,7 +199,7 @@ def _print_json(record: dict[str, Any], problems: Iterable[ConfigError]) -> None
 
 def _print_problems(problems: Iterable[ConfigError], prefix: str = "") -> None:
     for problem in problems:
-        print_line(f"flyball: {prefix}{format_with_code(problem)}", err=True)
+        print_line(f"flyball: {prefix}{format_for_command(problem)}", err=True)
 
 
 def _exit_on_problems(problems: tuple[ConfigError, ...], *, already_printed: bool) -> None:

@@ -9,14 +9,19 @@ import typer
 
 from ...errors import ConfigError
 from ...history.archive import INTERRUPTED, RUNNING, Archive, format_time, shorten_ids
+from ...history.run_usage import RunUsage, read_run_usage
 from ...result import Stop
-from ..output import USER_ERRORS, exit_with_error, print_line, print_raw, print_table
+from ..output import USER_ERRORS, exit_with_error, format_usd, print_line, print_raw, print_table
+from ..report import choose_colour
 from ..store_option import StoreLocation, StoreOption
 
 if TYPE_CHECKING:
     from ...store import Entry, Query
 
-_HEADERS = ("run", "started (UTC)", "session", "agent", "status", "task")
+_HEADERS = ("run", "started (UTC)", "session", "agent", "status", "turns", "cost", "took", "task")
+_NUMBERS = ("turns", "cost", "took")
+_COLUMNS_FOR = {"started (UTC)": 72, "session": 88, "agent": 88, "turns": 56, "took": 56}
+_STYLES = {RUNNING: "cyan", INTERRUPTED: "yellow", **{stop.value: choose_colour(stop) for stop in Stop}}
 
 
 def runs(
@@ -39,14 +44,18 @@ def runs(
         query = _build_query(session, agent, stop, unended, children, limit)
         with location.open_existing() as run_store:
             archive = Archive(run_store, location.name)
-            entries = [(entry, archive.describe_status(entry)) for entry in run_store.runs.list(query)]
+            entries = [
+                (entry, archive.describe_status(entry), read_run_usage(run_store, entry))
+                for entry in run_store.runs.list(query)
+            ]
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
     if as_json:
         print_raw(json.dumps({"runs": [_build_record(*listed) for listed in entries]}, indent=2))
     elif entries:
-        names = shorten_ids([entry.run_id for entry, _ in entries if entry.start.parent is None])
-        print_table(_HEADERS, [_build_row(entry, status, names) for entry, status in entries])
+        names = shorten_ids([entry.run_id for entry, *_ in entries if entry.start.parent is None])
+        rows = [_build_row(*listed, names) for listed in entries]
+        print_table(_HEADERS, rows, right=_NUMBERS, columns_for=_COLUMNS_FOR, styles=_STYLES)
     else:
         is_filtered = session or agent or stop or unended
         print_line("no matching runs" if is_filtered else "no runs yet")
@@ -63,14 +72,16 @@ def _build_query(
     return Query(session=session, agent=agent, stop=stop, finished=finished, children=children, limit=limit)
 
 
-def _build_row(entry: Entry, status: str, names: dict[str, str]) -> tuple[str, ...]:
+def _build_row(entry: Entry, status: str, usage: RunUsage, names: dict[str, str]) -> tuple[str, ...]:
     start = entry.start
     session = "" if start.session in (None, entry.run_id) else start.session
     agent = "" if start.agent == "agent" else start.agent
-    return names.get(entry.run_id, entry.run_id), format_time(start.at), session or "", agent, status, start.task
+    name, started = names.get(entry.run_id, entry.run_id), format_time(start.at)
+    used = f"{usage.turns:,}", format_usd(usage.usd, usage.is_partly_unknown), f"{usage.seconds:,.1f} s"
+    return name, started, session or "", agent, status, *used, start.task
 
 
-def _build_record(entry: Entry, status: str) -> dict[str, Any]:
+def _build_record(entry: Entry, status: str, usage: RunUsage) -> dict[str, Any]:
     start, finish = entry.start, entry.finish
     return {
         "run_id": entry.run_id,
@@ -82,6 +93,10 @@ def _build_record(entry: Entry, status: str) -> dict[str, Any]:
         "updated_at": entry.updated_at,
         "ended_at": None if finish is None else finish.at,
         "stop": None if finish is None else finish.stop,
+        "turns": usage.turns,
+        "tokens": usage.tokens,
+        "usd": usage.usd,
+        "seconds": usage.seconds,
         "going_on": status == RUNNING,
         "killed": status == INTERRUPTED,
     }

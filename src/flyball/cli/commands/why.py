@@ -47,7 +47,7 @@ def _find_record(run: str | None, store: str | None) -> RunRecord:
     if run is None and store is not None:
         raise UsageError("--store needs a run to look for: flyball why RUN --store URI")
     if run is None:
-        return _find_last() or load_record()
+        return find_newest_record(None) or load_record()
     if run == "-" or (store is None and Path(run).exists()):
         return load_record(Path(run))
     location = StoreLocation.resolve(store)
@@ -61,21 +61,23 @@ def _find_record(run: str | None, store: str | None) -> RunRecord:
         raise
 
 
-def _find_last() -> RunRecord | None:
-    """Return the newest stored run if no newer record was saved.
+def find_newest_record(store: str | None) -> RunRecord | None:
+    """Return the newest run of the store; of the default one, only if no newer record was saved.
 
     That is a run that has not ended, or that another program started.
     """
     from ...store import Query
 
     try:
-        location = StoreLocation.resolve(None)
+        location = StoreLocation.resolve(store)
         with location.open_existing() as run_store:
             newest = run_store.runs.list(Query(limit=1))
-            if newest and newest[0].updated_at > read_last_saved_at():
+            if newest and (store is not None or newest[0].updated_at > read_last_saved_at()):
                 return Archive(run_store, location.name).build_record(newest[0])
-    except USER_ERRORS:  # an unreadable store must not hide the saved record
-        pass
+    except USER_ERRORS:
+        if store is not None:
+            raise
+        # an unreadable store must not hide the saved record
     return None
 
 

@@ -65,31 +65,38 @@ class SqliteStore(Closing):
         encoded, step_writer, now = EncodedStep.of(step), self.step_writer, self.wall()
         self.write(lambda connection: step_writer.write_step(connection, encoded, now))
 
-    def keep_all(self, steps: Sequence[Step]) -> list[Exception | None]:
+    def keep_all(self, steps: Sequence[Step]) -> Sequence[Exception | None]:
         """Write several steps in one commit. Return the error of each, or None.
 
         A step that fails is left out. The others are written.
         """
-        step_writer, now, errors = self.step_writer, self.wall(), list[Exception | None]([None] * len(steps))
-        actions: dict[int, Callable[[sqlite3.Connection], None]] = {}
+        return self._keep_steps(steps, self._get_database().write_all) or ()
+
+    def keep_now(self, steps: Sequence[Step]) -> Sequence[Exception | None] | None:
+        """Write steps as `keep_all` does, but only if that needs no waiting. Otherwise return None.
+
+        With `synchronous="full"` every commit waits for the disk.
+        """
+        return None if self._waits_for_disk else self._keep_steps(steps, self._get_database().try_write_all)
+
+    def _keep_steps(
+        self,
+        steps: Sequence[Step],
+        write_all: Callable[[Sequence[Callable[[sqlite3.Connection], object]]], Sequence[Exception | None] | None],
+    ) -> Sequence[Exception | None] | None:
+        now = self.wall()
+        actions: list[Callable[[sqlite3.Connection], object]] = []
+        invalid: dict[int, Exception] = {}
         for n, step in enumerate(steps):
             try:
-                actions[n] = partial(step_writer.write_step, encoded=EncodedStep.of(step), now=now)
+                actions.append(partial(self.step_writer.write_step, encoded=EncodedStep.of(step), now=now))
             except FlyballError as error:
-                errors[n] = error
-        for n, error in zip(actions, self._get_database().write_all(list(actions.values())), strict=True):
-            errors[n] = error
-        return errors
-
-    def keep_now(self, step: Step) -> bool:
-        """Write a step only if that needs no waiting.
-
-        Return whether it is committed. With `synchronous="full"` every commit waits for the disk, so none is.
-        """
-        if self._waits_for_disk:
-            return False
-        encoded, step_writer, now = EncodedStep.of(step), self.step_writer, self.wall()
-        return self._get_database().try_write(lambda connection: step_writer.write_step(connection, encoded, now))
+                invalid[n] = error
+        errors = write_all(actions)
+        if errors is None or not invalid:
+            return errors
+        rest = iter(errors)
+        return [invalid[n] if n in invalid else next(rest) for n in range(len(steps))]
 
     def prune(self, before: float) -> Pruned:
         """Delete runs and sessions not updated since, unless a lease holds them."""

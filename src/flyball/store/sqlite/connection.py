@@ -97,7 +97,8 @@ class File:
         Raises StoreError if it is gone.
         """
         try:
-            status = os.stat(self.path)  # noqa: PTH116 - runs at every commit, and Path.stat takes twice as long
+            # It runs at every commit, and Path.stat takes twice as long.
+            status = os.stat(str(self.path))  # noqa: PTH116
         except OSError as error:
             raise StoreError(
                 str(self.path), f"the file is gone ({error.strerror}): restore it, or open the store again"

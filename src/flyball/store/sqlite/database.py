@@ -71,14 +71,11 @@ class Database:
         assert self._writer is not None
         return self._writer.run_all(actions)
 
-    def try_write(self, action: Callable[[sqlite3.Connection], object]) -> bool:
-        """Run an action only if that needs no waiting.
-
-        Return whether it is committed.
-        """
+    def try_write_all(self, actions: Sequence[Callable[[sqlite3.Connection], object]]) -> list[Exception | None] | None:
+        """Run actions as `write_all` does, but only if that needs no waiting. Otherwise return None."""
         self._check_process()
         assert self._writer is not None
-        return self._writer.try_run(action)
+        return self._writer.try_run(actions)
 
     def open(self) -> None:
         """Connect, unless another store already did."""

@@ -176,6 +176,11 @@ class SqliteRuns:
         """Record how a run ended."""
         self._database.keep(Step(run_id=run_id, guard=guard, finish=finish))
 
+    def events(self, run_id: str, after: int = -1) -> list[dict[str, Any]]:
+        """Return the run's events whose `seq` is above `after`, in order."""
+        batches: list[list[dict[str, Any]]] = self._database.read(to_value, _EVENTS, run_id, after)
+        return [event for events in batches for event in events if event["seq"] > after]
+
     def list(self, query: Query | None = None) -> list[Entry]:
         """Return the runs that match a query, newest first."""
         conditions, values = _build_conditions(query or Query())
@@ -187,11 +192,6 @@ class SqliteRuns:
         statement = f"SELECT {_RUN}, data FROM run_now LEFT JOIN record ON run = key WHERE id = ?"
         entries = self._database.read(_to_entry, statement, run_id)
         return entries[0] if entries else None
-
-    def events(self, run_id: str, after: int = -1) -> list[dict[str, Any]]:
-        """Return the run's events whose `seq` is above `after`, in order."""
-        batches: list[list[dict[str, Any]]] = self._database.read(to_value, _EVENTS, run_id, after)
-        return [event for events in batches for event in events if event["seq"] > after]
 
 
 def _build_conditions(query: Query) -> tuple[str, list[object]]:

@@ -85,23 +85,21 @@ class Writer:
         self._run_jobs(jobs)
         return [cast("Exception | None", job.error) for job in jobs]
 
-    def try_run(self, action: Callable[[sqlite3.Connection], T]) -> bool:
-        """Run an action only if no other thread or process writes. Return whether it is committed.
+    def try_run(self, actions: Sequence[Callable[[sqlite3.Connection], object]]) -> list[Exception | None] | None:
+        """Run actions as `run_all` does, but only if no other thread or process writes. Otherwise return None.
 
         For a thread that must not wait. A commit to the write-ahead log takes less time than handing it to a thread.
         """
-        job = _WriteJob(action)
         if not self._try_take_turn():
-            return False
+            return None
+        jobs = [_WriteJob(action) for action in actions]
         try:
-            committed = self._commit([job], may_wait=False)
+            committed = self._commit(jobs, may_wait=False)
         finally:
             with self._lock:
                 self._hand_over()
         self._count_commits(1)
-        if job.error is not None:
-            raise job.error
-        return committed
+        return [cast("Exception | None", job.error) for job in jobs] if committed else None
 
     def _count_commits(self, count: int) -> None:
         """Start a checkpoint if there were many commits since the last one."""
@@ -172,10 +170,11 @@ class Writer:
             if not jobs:
                 return
             self._waiting += jobs
-            jobs[0].is_leader, self._busy = not self._busy, True
+            leads, self._busy = not self._busy, True
+        if leads:
+            self._lead()
         for job in jobs:
-            if not job.is_leader:
-                self._wait(job)
+            self._wait(job)
             if not job.done:
                 self._lead()
 
@@ -241,8 +240,7 @@ class Writer:
                 raise errors.file_moved(str(self._file.path))
             if not self._begin(connection, may_wait=may_wait):
                 return False
-            for job in jobs:
-                self._try(connection, job, alone=len(jobs) == 1)
+            self._run_actions(connection, jobs)
             connection.execute("COMMIT")
         except BaseException as error:
             for job in jobs:
@@ -254,20 +252,33 @@ class Writer:
                 raise
         return True
 
-    def _try(self, connection: sqlite3.Connection, job: _WriteJob[Any], *, alone: bool) -> None:
+    def _run_actions(self, connection: sqlite3.Connection, jobs: Sequence[_WriteJob[Any]]) -> None:
+        """Run the actions. If one of several fails, which is rare, run them again, each in a savepoint of its own."""
+        if len(jobs) > 1:
+            connection.execute("SAVEPOINT all_jobs")
+        try:
+            for job in jobs:
+                job.value = job.action(connection)
+        except Exception:
+            if len(jobs) == 1 or not connection.in_transaction:  # on a full disk SQLite rolls back the transaction
+                raise
+            self._on_rollback()
+            connection.execute("ROLLBACK TO all_jobs")
+            for job in jobs:
+                self._try(connection, job)
+
+    def _try(self, connection: sqlite3.Connection, job: _WriteJob[Any]) -> None:
         """Run one job in a savepoint, so that a failure undoes only its changes."""
-        if not alone:
-            connection.execute("SAVEPOINT one")
+        connection.execute("SAVEPOINT one")
         try:
             job.value = job.action(connection)
         except Exception as error:
             job.error = self._to_store_error(error)
-            if alone or not connection.in_transaction:  # on a full disk SQLite rolls back the whole transaction
+            if not connection.in_transaction:
                 raise
             self._on_rollback()
             connection.execute("ROLLBACK TO one")
-        if not alone:
-            connection.execute("RELEASE one")
+        connection.execute("RELEASE one")
 
     def _to_store_error(self, error: BaseException) -> BaseException:
         """Return a new error for one job.

@@ -12,10 +12,11 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, Concatenate, Generic, Literal, Self, TypedDict, Unpack, cast, overload
 
 from .._internal import validation
 from .._internal.functions import is_async, unwrap_partial
+from .._internal.type_variables import MethodParams, Params, Returned
 from ..errors import ConfigError, UnknownTool, UsageError
 from ..steadiness import Duplicates
 from . import signature
@@ -90,28 +91,33 @@ class Options(CallOptions, total=False):
 
 
 @overload
-def tool(function: Function, /) -> Tool: ...
+def tool(function: Callable[Params, Returned], /) -> Tool[Params, Returned]: ...
 
 
 @overload
-def tool(**options: Unpack[Options]) -> Callable[[Function], Tool]: ...
+def tool(**options: Unpack[Options]) -> ToolDecorator: ...
 
 
-def tool(function: Function | None = None, /, **options: Unpack[Options]) -> Tool | Callable[[Function], Tool]:
+def tool(function: Function | None = None, /, **options: Unpack[Options]) -> Tool | ToolDecorator:
     """Make a tool of a function.
 
     Use it as `@tool` or as `@tool(timeout=5, effects="read")`.
     """
-    if function is not None:
-        return Tool(function, **options)
-
-    def decorate(decorated: Function) -> Tool:
-        return Tool(decorated, **options)
-
-    return decorate
+    return ToolDecorator(options) if function is None else Tool(function, **options)
 
 
-class Tool:
+class ToolDecorator:
+    """Decorator that makes tools with the options of `@tool(...)`."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def __call__(self, function: Callable[Params, Returned], /) -> Tool[Params, Returned]:
+        """Make a tool of a function."""
+        return Tool(function, **self._options)
+
+
+class Tool(Generic[Params, Returned]):
     """A function that a model may call.
 
     It can still be called like the plain function.
@@ -127,7 +133,7 @@ class Tool:
     is_client = False
     """True if the caller of the run makes the calls."""
 
-    def __init__(self, function: Function, **options: Unpack[Options]) -> None:
+    def __init__(self, function: Callable[Params, Returned], **options: Unpack[Options]) -> None:
         _check_options(options)
         self.options = options
         self.function = function
@@ -190,7 +196,7 @@ class Tool:
     def of(cls, function: Tool | Function) -> Tool:
         """Return a tool unchanged, and wrap a plain function."""
         if isinstance(function, Tool):
-            return function
+            return cast("Tool", function)
         if not callable(function):
             raise ConfigError("tool", function, "a function or another callable")
         return cls(function)
@@ -257,11 +263,19 @@ class Tool:
         except (Exception, SystemExit):
             return True
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Params.args, **kwargs: Params.kwargs) -> Returned:
         """Call the wrapped function directly."""
         return self.function(*args, **kwargs)
 
-    def __get__(self, instance: object, owner: type | None = None) -> Tool:
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+
+    @overload
+    def __get__(
+        self: Tool[Concatenate[Any, MethodParams], Returned], instance: object, owner: type | None = None
+    ) -> Tool[MethodParams, Returned]: ...
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Return a tool bound to an instance, like a method."""
         if instance is None:
             return self

@@ -7,8 +7,7 @@ import pytest
 
 from flyball._internal.json_reader import JsonReader
 from flyball._internal.text import to_one_line
-from flyball.event import Event, event_types
-from flyball.history.timeline import (
+from flyball.display.timeline import (
     RowKind,
     Severity,
     TimelineReader,
@@ -16,6 +15,7 @@ from flyball.history.timeline import (
     build_rows,
     format_call,
 )
+from flyball.event import Event, event_types
 
 
 def told(event: str, at: float = 0.0, **fields: Any) -> JsonReader:

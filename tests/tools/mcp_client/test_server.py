@@ -13,7 +13,7 @@ from flyball import Agent, ConfigError
 from flyball.errors import UsageError
 from flyball.testing import ScriptedModel, say
 from flyball.tools import mcp
-from flyball.tools.mcp.stdio import OutputTail
+from flyball.tools.mcp_client.stdio import OutputTail
 
 
 class TestTheServer:
@@ -92,7 +92,7 @@ def test_a_missing_extra_is_told_in_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     told = done.stderr.splitlines()[-1]
     assert "UsageError" in told
-    assert "pip install 'flyball[mcp]'" in told
+    assert "pip install 'flyball-ai[mcp]'" in told
 
 
 def test_the_sdk_is_loaded_only_when_it_is_used() -> None:

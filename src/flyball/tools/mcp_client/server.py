@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 import anyio
 
 from ..._internal import validation
+from ..._internal.distribution import format_install
 from ..._internal.text import REDACTED
 from ...errors import ConfigError, SourceError, UsageError
-from ..tool import Tool
+from ..definition import Tool
 from .session import McpSession, create_transport, unwrap_error
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ def mcp(server: str | Sequence[str], **options: Unpack[ServerOptions]) -> McpSer
     except ModuleNotFoundError as error:
         if error.name != "mcp":
             raise
-        raise UsageError("MCP servers need the extra 'mcp': pip install 'flyball[mcp]'") from None
+        raise UsageError(f"MCP servers need the extra 'mcp': {format_install('mcp')}") from None
     return McpServer(server, options)
 
 

@@ -1,5 +1,6 @@
 """Runs as OpenTelemetry's spans and metrics, read back from the SDK's exporters in memory."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -19,8 +20,9 @@ import flyball
 from flyball import Agent, Limits, ModelError, TokenPrice, Usage, tool
 from flyball.errors import Retryable
 from flyball.event import Event, ModelReplied, ToolEnded
+from flyball.models import Model, OpenAIModel
 from flyball.otel import OtelSink
-from flyball.testing import ScriptDriver, ScriptedModel, call, fail, say, together
+from flyball.testing import ModelServer, ScriptDriver, ScriptedModel, call, fail, say, together
 
 
 @tool(effects="read")
@@ -91,7 +93,7 @@ def scripted(*lines: Any, **more: Any) -> ScriptedModel:
     return ScriptedModel(*lines, name="gpt-5.5", provider="openai", **more)
 
 
-def agent(model: ScriptedModel, telemetry: Telemetry, **more: Any) -> Agent:
+def agent(model: Model, telemetry: Telemetry, **more: Any) -> Agent:
     return Agent(model=model, tools=[add, broken], sinks=[telemetry.sink], name="adder", **more)
 
 
@@ -115,6 +117,7 @@ class TestSpans:
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "openai",
             "gen_ai.request.model": "gpt-5.5",
+            "gen_ai.response.model": "gpt-5.5",
             "gen_ai.response.finish_reasons": ("tool_calls",),
             "gen_ai.usage.input_tokens": 100,
             "gen_ai.usage.output_tokens": 20,
@@ -184,6 +187,41 @@ class TestSpans:
         runs = telemetry.named("invoke_agent adder")
         assert [callers[parent(span) or 0] for span in runs] == ["sync", "async", "handle"]
 
+    def test_a_child_run_is_in_the_trace_of_its_parent_below_the_call_that_delegated_it(
+        self, telemetry: Telemetry
+    ) -> None:
+        grandchild = Agent(model=scripted(say("Deep.")), name="digger", settings={})
+        digging = call("delegate", tasks=[{"child": "digger", "goal": "Dig."}])
+        child = Agent(model=scripted(digging, say("Found.")), name="finder", children=[grandchild], settings={})
+        delegating = call("delegate", tasks=[{"child": "finder", "goal": goal} for goal in ("Find it.", "Find more.")])
+        boss = Agent(model=scripted(delegating, say("x")), name="boss", children=[child], sinks=[telemetry.sink])
+        assert boss.run("Go.").completed
+        spans = {span.context.span_id: span for span in telemetry.spans if span.context}
+
+        def path(span: ReadableSpan) -> list[str]:
+            outer = spans.get(parent(span) or 0)
+            return [*(path(outer) if outer else ()), span.name]
+
+        finder = ["invoke_agent boss", "execute_tool delegate", "invoke_agent finder"]
+        assert [path(span) for span in telemetry.named("invoke_agent finder")] == [finder] * 2
+        digger = [*finder, "execute_tool delegate", "invoke_agent digger"]
+        assert path(telemetry.named("invoke_agent digger")[0]) == digger
+        assert len({span.context.trace_id for span in telemetry.spans if span.context}) == 1
+
+    def test_the_server_the_model_and_the_id_of_a_reply_are_recorded(self, telemetry: Telemetry) -> None:
+        with ModelServer(say("So.")) as server:
+            model = OpenAIModel("gpt-5.5", url=f"{server.url}/v1", key="none", price=TokenPrice(1, 1))
+            agent(model, telemetry).run("Go.")
+            host, port = server.url.removeprefix("http://").split(":")
+        chat, run = telemetry.only("chat gpt-5.5"), telemetry.only("invoke_agent adder")
+        assert (about(chat)["server.address"], about(chat)["server.port"]) == (host, int(port))
+        assert about(chat)["gen_ai.response.model"] == "gpt-5.5"
+        assert str(about(chat)["gen_ai.response.id"])
+        assert about(run)["gen_ai.provider.name"] == about(chat)["gen_ai.provider.name"]
+        (duration,) = telemetry.points("gen_ai.client.operation.duration")
+        assert duration.attributes["server.address"] == host
+        assert "gen_ai.response.id" not in duration.attributes
+
     def test_many_runs_at_once_keep_their_spans_apart(self, telemetry: Telemetry) -> None:
         def ask(n: int) -> None:
             lines = [together(call("add", a=n, b=1), call("add", a=n, b=2)).after(0.01), say(str(n)).after(0.01)]
@@ -249,16 +287,37 @@ class TestMetrics:
             "gen_ai.request.model": "gpt-5.5",
         }
         tokens = telemetry.points("gen_ai.client.token.usage")
+        answered = {**whom, "gen_ai.response.model": "gpt-5.5"}
         assert [(dict(point.attributes), point.sum) for point in tokens] == [
-            ({**whom, "gen_ai.token.type": "input"}, 100),
-            ({**whom, "gen_ai.token.type": "output"}, 20),
+            ({**answered, "gen_ai.token.type": "input"}, 100),
+            ({**answered, "gen_ai.token.type": "output"}, 20),
         ]
         durations = telemetry.points("gen_ai.client.operation.duration")
         assert [(dict(point.attributes), point.sum) for point in durations] == [
             ({**whom, "error.type": "model_unavailable"}, 0),
-            (whom, 3),
+            (answered, 3),
         ]
         assert tokens[0].explicit_bounds[:4] == (1, 4, 16, 64)
+
+    def test_budgets_and_refusals_of_runs_are_measured(self, telemetry: Telemetry) -> None:
+        for _ in range(2):
+            model = scripted(call("add", a=1, b=2), say("I added."), price=TokenPrice(input=3, output=15))
+            agent(model, telemetry, limits=Limits(turns=1, usd=2, tokens=1_000)).run("Go.")
+
+        def sums(metric: str) -> dict[str, tuple[int, float]]:
+            points = telemetry.points(metric)
+            assert {point.attributes["gen_ai.agent.name"] for point in points} == {"adder"}
+            assert {point.attributes["flyball.stop"] for point in points} == {"budget"}
+            return {point.attributes["flyball.budget.name"]: (point.count, round(point.sum, 6)) for point in points}
+
+        used, share = sums("flyball.budget.usage"), sums("flyball.budget.utilization")
+        assert (used["turns"], used["tokens"], used["usd"]) == ((2, 2), (2, 60), (2, 0.00042))
+        assert (share["turns"], share["tokens"], share["usd"]) == ((2, 2.0), (2, 0.06), (2, 0.00021))
+        assert "depth" not in share
+        (refusal,) = telemetry.points("flyball.budget.refusals")
+        assert (refusal.attributes["flyball.budget.name"], refusal.value) == ("turns", 2)
+        (run,) = telemetry.points("flyball.run.duration")
+        assert run.count == 2
 
     def test_tokens_that_nobody_told_are_not_measured(self, telemetry: Telemetry) -> None:
         agent(scripted(say("x").using(None)), telemetry).run("Go.")
@@ -274,10 +333,49 @@ class TestContent:
         assert "hunter2" not in told
         assert "secret path" not in told
 
-    def test_arguments_are_recorded_where_somebody_wants_them(self) -> None:
+    def test_messages_arguments_and_results_are_recorded_on_request(self) -> None:
         telemetry = Telemetry(content=True)
-        agent(scripted(call("add", a=1, b=2), say("3")), telemetry).run("1 + 2?")
-        assert about(telemetry.only("execute_tool add"))["gen_ai.tool.call.arguments"] == '{"a": 1, "b": 2}'
+        agent(scripted(say("I add.", call("add", a=1, b=2)), say("3")), telemetry, instructions="Add.").run("1 + 2?")
+        first, second = telemetry.named("chat gpt-5.5")
+        assert json.loads(about(first)["gen_ai.system_instructions"]) == [{"type": "text", "content": "Add."}]
+        task = {"role": "user", "parts": [{"type": "text", "content": "1 + 2?"}]}
+        asked = {"type": "tool_call", "id": "call-0", "name": "add", "arguments": {"a": 1, "b": 2}}
+        text = {"type": "text", "content": "I add."}
+        assert json.loads(about(first)["gen_ai.input.messages"]) == [task]
+        assert json.loads(about(first)["gen_ai.output.messages"]) == [
+            {"role": "assistant", "parts": [text, asked], "finish_reason": "tool_calls"}
+        ]
+        response = {"type": "tool_call_response", "id": "call-0", "response": "3"}
+        assert json.loads(about(second)["gen_ai.input.messages"]) == [
+            task,
+            {"role": "assistant", "parts": [text, asked]},
+            {"role": "tool", "parts": [response]},
+        ]
+        executed = telemetry.only("execute_tool add")
+        assert about(executed)["gen_ai.tool.call.arguments"] == '{"a": 1, "b": 2}'
+        assert about(executed)["gen_ai.tool.call.result"] == "3"
+        telemetry.close()
+
+    def test_sensitive_parameters_are_hidden_even_then(self) -> None:
+        @tool(sensitive=["password"])
+        def log_in(user: str, password: str) -> str:
+            """Log in."""
+            return f"welcome, {user}"
+
+        telemetry = Telemetry(content=True)
+        model = scripted(call("log_in", user="ada", password="hunter2"), say("Done."))
+        Agent(model=model, tools=[log_in], sinks=[telemetry.sink]).run("Go.")
+        told = " ".join(span.to_json() for span in telemetry.spans)
+        assert "welcome, ada" in told
+        assert "hunter2" not in told
+        telemetry.close()
+
+    def test_other_sinks_do_not_see_content(self) -> None:
+        seen: list[Event] = []
+        telemetry = Telemetry(content=True)
+        made = Agent(model=scripted(say("x")), instructions="hunter2", sinks=[telemetry.sink, seen.append])
+        made.run("Go.")
+        assert "hunter2" not in str([event.to_dict() for event in seen])
         telemetry.close()
 
 
@@ -285,7 +383,7 @@ class TestMemory:
     def test_nothing_of_a_run_that_ended_is_kept(self, telemetry: Telemetry) -> None:
         for _ in range(3):
             agent(scripted(call("add", a=1, b=2), say("3")), telemetry).run("1 + 2?")
-        assert telemetry.sink._runs == {}  # pyright: ignore[reportPrivateUsage]
+        assert telemetry.sink._runs == telemetry.sink._newest == {}  # pyright: ignore[reportPrivateUsage]
 
     def test_a_governed_run_is_a_span_too(self, telemetry: Telemetry) -> None:
         with flyball.govern(Limits(turns=1), sinks=[telemetry.sink]) as run:
@@ -321,7 +419,7 @@ def test_without_the_extra_one_line_says_so(snapshot: Callable[..., None]) -> No
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.startswith("UsageError ")
-    assert "pip install 'flyball[otel]'\n" in done.stdout
+    assert "pip install 'flyball-ai[otel]'\n" in done.stdout
     snapshot(done.stdout)
 
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 import anyio
 import anyio.to_thread
 
+from ..._internal.distribution import DISTRIBUTION
 from ...errors import ConfigError, FlyballError, SourceError, ToolFailed, suggest_names, truncate
 from ...person import escape_control_characters
 from ..context import ToolContext
+from ..definition import Options, Tool
 from ..json_schema import JsonSchemaArguments
 from ..schema_check import SchemaCheck, Uncheckable
-from ..tool import Options, Tool
 from .stdio import OutputTail, ServerProcess
 
 if TYPE_CHECKING:
@@ -314,7 +315,7 @@ def _build_client(transport: Any) -> Client:
     from mcp import Client
     from mcp_types import Implementation
 
-    return Client(transport, client_info=Implementation(name="flyball", version=version("flyball")), cache=None)
+    return Client(transport, client_info=Implementation(name="flyball", version=version(DISTRIBUTION)), cache=None)
 
 
 def unwrap_error(error: BaseException) -> BaseException:

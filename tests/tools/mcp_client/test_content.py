@@ -6,7 +6,7 @@ import pytest
 from mcp.types import CallToolResult
 
 from flyball.errors import ToolFailed
-from flyball.tools.mcp.session import extract_value
+from flyball.tools.mcp_client.session import extract_value
 
 
 def result(*blocks: dict[str, Any], **fields: Any) -> CallToolResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +15,10 @@ from ..errors import quote_value
 from ..unit import Unit
 
 _HEAD_ROWS, _TAIL_ROWS = 12, 24
+DELEGATE = "delegate"
+"""Name of the tool that starts child runs."""
+_MAX_DETAILS = {DELEGATE: 72}
+"""Maximum characters of a result, by tool. The tree of runs tells more about delegated tasks."""
 _NO_REPLY, _NO_OUTCOME = "no reply recorded", "no outcome recorded"
 _PURPOSES = {"grace": "reports", "reflection": "reflects"}
 _FINISHES = {"stop": "", "length": ", cut off at its length limit", "cut": ", cut off by Flyball"}
@@ -163,7 +168,7 @@ class TimelineReader:
             started.number("at"),
             format_call(tool, arguments) if arguments is not None or started is not event else tool,
             outcome,
-            to_one_line(recorded.text("message") or recorded.text("text")),
+            to_one_line(recorded.text("message") or recorded.text("text"), _MAX_DETAILS.get(tool, 400)),
             seconds=event.number("seconds"),
             severity=Severity.GOOD if status == "done" else Severity.BAD,
         )
@@ -178,14 +183,14 @@ def build_rows(
     return sorted([*rows, *reader.iter_unfinished()], key=lambda row: row.at)
 
 
-def shorten_rows(timeline: list[TimelineRow]) -> list[TimelineRow]:
-    """Replace the middle of a long timeline by a summary row."""
+def shorten_rows(timeline: list[TimelineRow], hint: str = "--all shows them") -> list[TimelineRow]:
+    """Replace the middle of a long timeline by a summary row, which ends with how to see all of it."""
     if len(timeline) <= _HEAD_ROWS + _TAIL_ROWS + 1:
         return timeline
     between = timeline[_HEAD_ROWS:-_TAIL_ROWS]
     failed = sum(row.severity is Severity.BAD for row in between)
     turns = f"turns {between[0].turn} to {between[-1].turn}, {failed:,} failed"
-    summary = f"{len(between):,} lines, {turns}; --all shows them"
+    summary = f"{len(between):,} lines, {turns}; {hint}"
     tokens, seconds = sum(row.tokens or 0 for row in between), between[-1].at - between[0].at
     first = between[0]
     summary_row = TimelineRow(
@@ -195,11 +200,21 @@ def shorten_rows(timeline: list[TimelineRow]) -> list[TimelineRow]:
 
 
 def format_call(tool: str, arguments: object) -> str:
-    """Format a call as Python would write it, shortened if long."""
+    """Format a call as Python would write it, shortened if long; a delegation by the names of its children."""
     named_arguments = cast("dict[str, Any]", arguments) if isinstance(arguments, Mapping) else {}
+    if tool == DELEGATE and (children := _list_children(named_arguments)):
+        return to_one_line(f"{tool}({', '.join(children)})")
     return to_one_line(
         f"{tool}({', '.join(f'{name}={quote_value(value)}' for name, value in named_arguments.items())})"
     )
+
+
+def _list_children(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the children that tasks are given to, each once with its number of tasks."""
+    names = [task.text("child") for task in JsonReader(dict(arguments)).nested_list("tasks")]
+    if not all(names):
+        return []
+    return [name if count == 1 else f"{name} x {count}" for name, count in Counter(names).items()]
 
 
 def _describe_reply(event: JsonReader) -> str:

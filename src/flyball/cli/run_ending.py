@@ -1,0 +1,107 @@
+"""Last lines of a run: why it ended, what it used, and the next command to type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .._internal.text import pluralize
+from ..history.record import RunRecord, result_to_dict
+from ..person import escape_unprintable
+from ..result import Stop
+from ..unit import Unit
+from .hints import build_hints
+from .output import print_raw
+from .report import choose_colour
+from .wrapping import wrap_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..result import Result
+
+_HEAD_WIDTH = 8
+
+
+def print_ending(result: Result, stored: bool, console: Console) -> None:
+    """Print the ending; on a terminal with a badge, and wrapped between words."""
+    from rich.text import Text
+
+    stop = result.stop.value
+    for head, text in iter_ending(result, stored):
+        line_head, text = f"{head:{_HEAD_WIDTH}} ", escape_unprintable(text)
+        if not console.is_terminal:
+            print_raw(line_head + text, console.file)
+            continue
+        badge = f" {head} " if head == stop else line_head
+        padding = " " * max(1, len(line_head) - len(badge)) if head == stop else ""
+        first, *rest = wrap_line(badge + padding, text, console.width)
+        style = f"bold reverse {choose_colour(result.stop)}" if head == stop else "dim"
+        console.print(Text.assemble((badge, style), first[len(badge) :]), soft_wrap=True)
+        for line in rest:
+            console.print(Text(line), soft_wrap=True)
+
+
+def iter_ending(result: Result, stored: bool) -> Iterator[tuple[str, str]]:
+    """Yield each line as its first word and its text."""
+    yield result.stop.value, format_reason(result)
+    yield "used", ", ".join(_iter_used(result))
+    if result.children:
+        yield "tree", _format_tree_totals(result)
+    for remark in result.list_remarks():
+        yield "note", remark
+    if result.store_error is not None:
+        yield "note", f"The end of this run is not stored: {result.store_error.get('message')}"
+    for question in result.questions:
+        yield "question", question.text
+    yield "next", choose_next_command(result, stored)
+
+
+def format_reason(result: Result) -> str:
+    """Return the one reason of the end as a sentence."""
+    if result.stop is Stop.COMPLETED:
+        return "It ended with an answer."
+    if result.error is not None:
+        return f"{str(result.error.get('message')).rstrip('.')}."
+    if result.warning:
+        return result.warning
+    return result.explain().partition(". ")[0].rstrip(".") + "."
+
+
+def _iter_used(result: Result) -> Iterator[str]:
+    if "turns" not in result.budgets:
+        yield pluralize(result.turns, "turn")
+    yield from (used for used in result.list_used() if not used.startswith("$"))
+    yield Unit.SECONDS.show(round(result.seconds, 1))
+    yield _format_cost(result)
+
+
+def _format_cost(result: Result) -> str:
+    cost, money = sum(result.cost.values()), result.budgets.get("usd")
+    if not cost and result.unpriced:
+        return "cost not known"
+    amount = Unit.USD.show(cost)
+    return amount if money is None or money.ceiling is None else f"{amount} of {Unit.USD.show(money.ceiling)}"
+
+
+def _format_tree_totals(result: Result) -> str:
+    """Format the totals of the run and its children."""
+    runs = [result]
+    for run in runs:  # grows while iterating, so it reaches all descendants
+        runs += run.children
+    cost = sum(result.cost_with_children.values())
+    money = f", {Unit.USD.show(cost)}" if cost else ""
+    turns, tokens = sum(run.turns for run in runs), result.usage_with_children.total
+    counts = f"{pluralize(len(runs), 'run')}, {pluralize(turns, 'turn')}, {pluralize(tokens, 'token')}"
+    return f"{counts}{money}"
+
+
+def choose_next_command(result: Result, stored: bool) -> str:
+    """Return what to type next: to continue the run if that is possible, else to look at it."""
+    if result.stop is Stop.COMPLETED:
+        return "flyball why"
+    record = RunRecord.from_dict(result_to_dict(result, stored))
+    hint = next(iter(build_hints(record)), "")
+    if hint.startswith("--"):
+        return f"the same command with {hint}"
+    return hint or "flyball why"
