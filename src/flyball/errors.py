@@ -15,6 +15,7 @@
     ├── AmountError (ValueError)     an amount to claim, refund, hold or settle is not an int, or too small
     ├── BudgetExceeded               a budget refused `spend()` or `hold()`
     ├── DeadlineExceeded (TimeoutError)  a deadline has passed, or was cancelled
+    ├── DelegationPaused             a tool delegated while the caller had paused child runs
     ├── MessageError (ValueError)    a message has an unknown shape
     ├── ModelError                   a model did not answer a request
     │   ├── ContextTooLong           the conversation is too long for the model
@@ -182,6 +183,19 @@ class AmountError(FlyballError, ValueError):
     def __str__(self) -> str:
         found = quote_value(self.found)
         return f"budget {self.budget!r}: found the amount {found}; expected an int of at least {self.least}"
+
+
+class DelegationPaused(FlyballError):
+    """Raised by `ctx.delegate` while the caller of the run has paused child runs."""
+
+    code = "delegation_paused"
+
+    def __init__(self, by: str) -> None:
+        super().__init__(by)
+        self.by = by
+
+    def __str__(self) -> str:
+        return f"no child run may start now: {self.by} has paused them"
 
 
 class BudgetExceeded(FlyballError):

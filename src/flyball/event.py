@@ -176,6 +176,22 @@ class Retried(Event):
 
 
 @dataclass(slots=True)
+class FellBack(Event):
+    """A model failed, and another one of the agent is asked from now on."""
+
+    kind = "fell_back"
+    model: str
+    """Name of the model that failed."""
+    to: str
+    """Name of the model that is asked now."""
+    code: str
+    """Stable code of the error."""
+    error: str
+    wait_s: float
+    """Seconds until the next attempt: 0 unless all models have failed in a row."""
+
+
+@dataclass(slots=True)
 class ToolStarted(Event):
     """A tool call started."""
 
@@ -427,6 +443,22 @@ class ChildEnded(Event):
     child_id: str
     agent: str
     stop: str
+
+
+@dataclass(slots=True)
+class ChildrenPaused(Event):
+    """No more child runs start until they are resumed."""
+
+    kind = "children_paused"
+    by: str
+
+
+@dataclass(slots=True)
+class ChildrenResumed(Event):
+    """Child runs may start again."""
+
+    kind = "children_resumed"
+    by: str
 
 
 @dataclass(slots=True)

@@ -38,6 +38,8 @@ class Reason(StrEnum):
     OVERLOAD = "overload"
     REFUSED = "refused"
     """The service that should do the work refused."""
+    PAUSED = "paused"
+    """No child run may start now: the caller has paused them."""
 
 
 _NO_CHANGES: Mapping[str, Any] = {}

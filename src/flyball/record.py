@@ -235,6 +235,8 @@ def _build_own_record(result: Result) -> dict[str, Any]:
         "unsupported": list(result.unsupported),
         "reflections": result.reflections,
         "faults": result.faults,
+        "fallbacks": result.fallbacks,
+        "cancelled_children": list(result.cancelled_children),
         "children": (),
         "usage_with_children": _describe_usage(result.usage_with_children),
         "cost_usd_with_children": {name: Unit.USD.outer(cost) for name, cost in result.cost_with_children.items()},
@@ -329,6 +331,7 @@ def _build_result(reader: JsonReader) -> Result:
         error=reader.nested("error").raw or None,
         store_error=reader.nested("store_error").raw or None,
         children=tuple(children),
+        cancelled_children=tuple(reader.text_list("cancelled_children")),
         run_id=reader.text("run_id"),
         session_id=reader.optional_text("session_id"),
         seconds=validation.parse_duration(f"{where}, seconds", reader.get("seconds") or 0),
@@ -346,6 +349,7 @@ def _build_result(reader: JsonReader) -> Result:
         unsupported=tuple(reader.text_list("unsupported")),
         reflections=tuple(reader.text_list("reflections")),
         faults=tuple(row.raw for row in reader.nested_list("faults")),
+        fallbacks=_parse_rows(_parse_fallback, reader.nested_list("fallbacks")),
         metadata=reader.nested("metadata").raw,
     )
 
@@ -434,6 +438,11 @@ def _parse_call(row: Mapping[str, Any]) -> Call:
     return Call(
         validation.check_text("call, id", row["id"]), validation.check_text("call, name", row["name"]), row["arguments"]
     )
+
+
+def _parse_fallback(row: Mapping[str, Any]) -> Mapping[str, str]:
+    names = ("model", "to", "code", "error")
+    return {name: validation.check_text(f"fallback, {name}", row[name]) for name in names}
 
 
 def _parse_question(row: Mapping[str, Any]) -> Question:

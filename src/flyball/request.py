@@ -152,6 +152,11 @@ class ModelFailure:
     began: bool = False
     """True if the provider may have begun to answer, and so to charge."""
 
+    @property
+    def described(self) -> dict[str, str]:
+        """Error as in `Result.error`."""
+        return {"code": self.code, "kind": self.error, "message": self.message}
+
     @classmethod
     def from_error(cls, error: BaseException) -> ModelFailure:
         """Convert an exception of a model for the loop.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict
 
 from ._internal.text import pluralize
 from ._internal.type_variables import Output
+from .budget.model_limits import split_key
 from .budget.remedy import describe_remedy, describe_seconds_remedy
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
@@ -124,7 +125,11 @@ class Result(Generic[Output]):
     reflections: Sequence[str] = ()
     faults: Sequence[Mapping[str, str]] = ()
     """Faults of rules: `rule`, `trigger` and `reason`."""
+    fallbacks: Sequence[Mapping[str, str]] = ()
+    """Changes to a fallback model, oldest first: `model`, `to`, `code` and `error`."""
     children: Sequence[Result] = ()
+    cancelled_children: tuple[str, ...] = ()
+    """Ids of child runs in the background that were cancelled, because the run ended before them."""
     questions: Sequence[Question] = ()
     """Open questions of a paused run."""
     pause: object = field(default=None, repr=False, compare=False)
@@ -177,7 +182,13 @@ class Result(Generic[Output]):
 
     def list_remarks(self) -> list[str]:
         """Return what differs from what was asked for, such as clamped limits and models without a price."""
-        remarks = (self._explain_clamped(), self._explain_unsupported(), self._explain_unpriced())
+        remarks = (
+            self._explain_background(),
+            self._explain_fallbacks(),
+            self._explain_clamped(),
+            self._explain_unsupported(),
+            self._explain_unpriced(),
+        )
         return [remark for remark in remarks if remark]
 
     def list_used(self) -> list[str]:
@@ -220,6 +231,18 @@ class Result(Generic[Output]):
     def _explain_unstored(self, error: Mapping[str, Any]) -> str:
         reason = "" if error == self.error else f" ({error.get('message')})"
         return f"The end of this run is not stored{reason}."
+
+    def _explain_background(self) -> str:
+        """Return what became of child runs that had not ended."""
+        count = len(self.cancelled_children)
+        return f"{pluralize(count, 'child run')} in the background had to be cancelled." if count else ""
+
+    def _explain_fallbacks(self) -> str:
+        """Return which models failed and were replaced by another."""
+        return " ".join(
+            f"{one['model']} failed ({one['error'].removesuffix('.')}), so {one['to']} was asked."
+            for one in self.fallbacks
+        )
 
     def _explain_clamped(self) -> str:
         """Return which limits were not as requested, as the first event tells."""
@@ -303,6 +326,9 @@ _SINGULARS = {
 def _format_used(name: str, snapshot: BudgetSnapshot) -> str:
     show = snapshot.unit.show
     amount = show(snapshot.used) if snapshot.ceiling is None else f"{show(snapshot.used)} of {show(snapshot.ceiling)}"
+    split = split_key(name)
+    if split is not None:
+        return f"{amount}{'' if snapshot.unit is Unit.USD else ' tokens'} of {split[1]}"
     if snapshot.unit is Unit.USD:
         return amount
     is_one = snapshot.ceiling is None and snapshot.used == 1

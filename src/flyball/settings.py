@@ -24,7 +24,7 @@ CONFIG = "FLYBALL_CONFIG"
 """Environment variable with the path of the settings file. Without it, the nearest file is used."""
 
 
-_USER_KEYED_TABLE = ("prices",)
+_USER_KEYED_TABLES = (("prices",), ("by_model",))
 """Table whose keys are the user's own names, and may contain dots."""
 
 
@@ -205,10 +205,8 @@ def restrict_loading(check: Callable[[Settings], None] | None, config: str | Non
 
 
 def _format_key(names: tuple[str, ...]) -> str:
-    is_user_key = names[: len(_USER_KEYED_TABLE)] == _USER_KEYED_TABLE
-    return ".".join(
-        f'"{name}"' if is_user_key and depth == len(_USER_KEYED_TABLE) else name for depth, name in enumerate(names)
-    )
+    is_user_key = names[:1] in _USER_KEYED_TABLES
+    return ".".join(f'"{name}"' if is_user_key and depth == 1 else name for depth, name in enumerate(names))
 
 
 def variable_for(key: str) -> str:
@@ -329,7 +327,7 @@ def _iter_leaves(values: object, prefix: tuple[str, ...]) -> Iterator[tuple[tupl
     for key, value in cast("Mapping[object, object]", values).items():
         if not isinstance(key, str):
             raise ConfigError("settings", key, "a string as key")
-        names = (*prefix, key) if prefix == _USER_KEYED_TABLE else (*prefix, *key.split("."))
+        names = (*prefix, key) if prefix in _USER_KEYED_TABLES else (*prefix, *key.split("."))
         if isinstance(value, Mapping) and value:
             yield from _iter_leaves(cast("object", value), names)
         else:

@@ -231,3 +231,21 @@ def test_settings_of_chains_are_read_by_somebody_and_no_key_is_shown(typed: Type
     done = typed("limits", FLYBALL_CHAIN__KEY="a key that nobody may see", FLYBALL_CHAIN__NAME="planner")
     assert (done.returncode, done.stderr) == (0, "")
     assert "nobody may see" not in done.stdout
+
+
+def test_limits_of_single_models_are_shown_with_their_source(typed: Typed, tmp_path: Path) -> None:
+    (tmp_path / "flyball.toml").write_text('[by_model."gpt-*"]\nmax_tokens = 50000\nmax_usd = 0.5\n')
+    shown = typed("limits")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert row(shown.stdout, "tokens of gpt-*") == [
+        "tokens of gpt-*", "50,000", "flyball.toml:2", 'by_model."gpt-*".max_tokens',
+    ]  # fmt: skip
+    record = json.loads(typed("limits", "--json").stdout)["by_model"]
+    assert [(limit["name"], limit["ceiling"]) for limit in record] == [
+        ("tokens of gpt-*", 50_000),
+        ("usd of gpt-*", 0.5),
+    ]
+    (tmp_path / "flyball.toml").write_text('[by_model."gpt-*"]\nmax_tokns = 5\n')
+    wrong = typed("limits")
+    assert wrong.returncode == 1
+    assert "expected the key max_tokens" in wrong.stderr

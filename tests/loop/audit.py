@@ -44,7 +44,7 @@ from flyball.event import Event
 from flyball.loop import Act, Answer, Ask, Decide, Effect, Grant, Wait
 from flyball.loop.child_task import ChildTask, Mode
 from flyball.loop.children import distinct_tasks
-from flyball.loop.effects import Cancel, Extend, LeaseLost, Stalled, TimeUp
+from flyball.loop.effects import Cancel, ChildDone, Extend, LeaseLost, PauseChildren, Stalled, TimeUp
 from flyball.message import Role, check_pairs
 from flyball.outcome import Outcome, Success
 from flyball.person import About
@@ -55,6 +55,8 @@ from .recount import Recount
 
 # pyright: reportMatchNotExhaustive=false
 CUT_OFF = (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.REFUSAL, Finish.CUT)
+PASSING = (FailureKind.RETRYABLE, FailureKind.FINAL)
+"""Failures after which a fallback model is asked."""
 
 
 def need(what: str, *facts: bool) -> None:
@@ -79,7 +81,7 @@ class Auditor(Recount):
                     self._did(*step)
 
     def _may_begin(self, effect: Any) -> None:
-        self.used[type(effect).__name__] += 1
+        self.used["Wait for children" if getattr(effect, "runs", ()) else type(effect).__name__] += 1
         match effect:
             case Ask(request) if request.purpose is Purpose.TURN:
                 self._may_ask(effect)
@@ -92,12 +94,19 @@ class Auditor(Recount):
                 for act in acts:
                     self._may_act(act.call)
                 self._may_delegate([task for act in cast("Any", acts) for task in distinct_tasks(act.tasks)])
+            case Wait(until, runs, cancel) if runs:
+                need("a wait for child runs that are open", set(runs) <= self.background.keys())
+                last = self.at + 5.0 if cancel else self.hard_at - self.reserve_s
+                need("a wait within its time", self.at <= until <= last, cancel or not self.called_off)
             case Wait(until):
                 assert self.at <= until < self.hard_at - self.reserve_s, "a wait past the work's end"
 
     def _may_ask(self, ask: Ask) -> None:
         ends = self.called_off or self.failed or self.halted or self.stalled
         need("no request once the run must end", not ends)
+        fell_back = self.next_model is None or self.model == self.next_model
+        need("the fallback model after a failure", self.first_of_turn or fell_back)
+        self.next_model = None
         need("the work's deadline", not self.time_is_over, ask.deadline == self.hard_at - self.reserve_s)
         need("pairs that are closed", check_pairs(ask.request.messages) == [])
         need("a request in its turn", self.open[-2:] == ["turn", "model"])
@@ -109,9 +118,8 @@ class Auditor(Recount):
 
     def _may_report(self, ask: Ask) -> None:
         need("no report once the run is called off or failed", not self.called_off, not self.failed)
-        need(
-            "one report", self.agent.grace, self.used["grace"] <= self.more, self.at < self.report_until == ask.deadline
-        )
+        again = self.more + len(self.fallbacks)
+        need("one report", self.agent.grace, self.used["grace"] <= again, self.at < self.report_until == ask.deadline)
         need("a report within its cap", 0 < (ask.request.max_output_tokens or 0) <= 4_000)
         self.used["grace"], request = self.used["grace"] + 1, ask.request
         last, pairs = request.messages[-1], check_pairs(request.messages)
@@ -123,13 +131,14 @@ class Auditor(Recount):
         """The worst case of a request must fit into what is left; work must leave the reserve alone."""
         request, output = ask.request, ask.request.max_output_tokens
         need("the model that was ordered", request.model == self.model)
-        limited = min(self.ceilings["tokens"], self.ceilings["usd"]) < inf
+        limited = min(self.ceilings["tokens"], self.ceilings["usd"]) < inf or bool(self.by_model)
         need("a grant for what is shared", not self.used["Grant"] or self.taken or not tokens)
         self.held = {
             "tokens": tokens + (output or 0),
             "usd": compute_max_request_cost(self.find_price(request.model), tokens, output or 0),
             "input": tokens,
         }
+        self.held |= self.by_model_of(request.model, self.held["tokens"], self.held["usd"])
         if limited:
             for name, amount in self.held.items():
                 kept = self.reserve.get(name, 0) if request.purpose is Purpose.TURN else 0
@@ -151,12 +160,14 @@ class Auditor(Recount):
         self.used["children"] += len(tasks)
         if not tasks:
             return
+        need("child runs may start", not self.paused_at_reply)
         need("children that are left", self.used["children"] <= self.ceilings["children"])
         need("a level that is left", self.plan.level < self.ceilings["depth"])
         need("ids of their own", all(self.children.get(task.run_id, "") is None for task in tasks))
         carved = [task for task in tasks if task.spec.mode is Mode.CARVED]
         for name in ("turns", "tokens", "usd", "children"):
             left = self.ceilings[name] - self.used[name] - self.reserve.get(name, 0)
+            left -= sum(task.max_amounts.get(name, 0) for task in self.background.values() if name in task.reserved)
             sliced = sum(task.max_amounts.get(name, 0) for task in carved)
             need(f"slices of the {name} that are left", sliced <= left or not sliced)
             for task in tasks:
@@ -167,6 +178,10 @@ class Auditor(Recount):
 
     def _settle_children(self, act: Any, outcome: Outcome) -> None:
         """Add the use of carved and shared child runs to that of the run."""
+        if act.in_background and isinstance(outcome, Success):
+            self.background |= {task.run_id: task for task in distinct_tasks(act.tasks)}
+            return
+        self.ended_children += outcome.children
         if not act.tasks:  # the tool started them itself, each within its own limits
             self.used["children"] += len(outcome.children)
             self.shared["children"] += len(outcome.children) * bool(self.used["Grant"])
@@ -183,6 +198,17 @@ class Auditor(Recount):
             for name in ("turns", "children"):
                 need(f"{name} of children within the run's own", self.used[name] <= self.ceilings[name])
 
+    def _end_background(self, run_id: str) -> None:
+        """Add the use of a child run in the background, or its whole slice if it gave no result."""
+        task, result = self.background.pop(run_id), self.done.get(run_id)
+        self.ended_children.append(result or run_id)
+        if task.spec.mode is Mode.CARVED:
+            for name in ("turns", "tokens", "usd"):
+                amount = result.budgets[name].used if result and name in result.budgets else None
+                used = task.max_amounts.get(name, 0) if amount is None else amount
+                self.used[name] += used
+                self.below[name] += used
+
     def _learn(self, effect: Any, answer: Answer[Any]) -> None:
         self.at, before = answer.at, dict(self.ceilings)
         for signal in answer.signals:
@@ -191,6 +217,7 @@ class Auditor(Recount):
             case Ask():
                 self._learn_reply(effect, answer.value)
                 self.batch_ceilings = before
+                self.were_paused = self.paused_at_reply = self.children_paused
             case Act():
                 for act, outcome in zip(effect.acts, answer.value, strict=True):
                     self.outcomes[outcome.call_id] = outcome
@@ -228,6 +255,11 @@ class Auditor(Recount):
                 self.stalled = True
             case Cancel() | LeaseLost():
                 self.called_off = True
+            case ChildDone(run_id, result):
+                self.done[run_id] = result
+            case PauseChildren(paused):
+                self.children_paused = paused
+                self.were_paused |= paused
 
     def _learn_reply(self, ask: Ask, value: Reply | ModelFailure) -> None:
         turn = ask.request.purpose is Purpose.TURN
@@ -239,12 +271,16 @@ class Auditor(Recount):
             else:
                 cost = self.find_price(ask.request.model).cost(value.usage)
                 self.used.update({"tokens": value.usage.total, "usd": cost, "own usd": cost})
+                self.used.update(self.by_model_of(ask.request.model, value.usage.total, cost))
             self.failed |= turn and value.finish in (Finish.CONTENT_FILTER, Finish.REFUSAL)
         elif value.began:
             self._book_the_estimate(ask, None)
+        if not isinstance(value, Reply) and self.fallbacks and value.kind in PASSING:
+            self.expect_fallback(value.kind is FailureKind.FINAL)
         if turn and not isinstance(value, Reply):
-            self.failed |= value.kind is FailureKind.FINAL
-            self.may_retry = value.kind is FailureKind.RETRYABLE
+            self.failed |= value.kind is FailureKind.FINAL and self.next_model is None
+            is_repeatable = value.kind is FailureKind.FINAL and self.next_model is not None
+            self.may_retry = value.kind is FailureKind.RETRYABLE or is_repeatable
         if turn:
             self.last = value
 
@@ -256,6 +292,7 @@ class Auditor(Recount):
         least = {"tokens": read + said, "usd": cost, "estimated": 1}
         used = {name: max(amount, self.held.get(name, 0) * self.limited) for name, amount in least.items()}
         self.used.update({**used, "own usd": used["usd"]})
+        self.used.update(self.by_model_of(ask.request.model, used["tokens"], used["usd"]))
 
     def _did(self, what: str, *about: Any) -> None:
         match what, *about:
@@ -288,7 +325,7 @@ class Auditor(Recount):
             case SetState(key, value):
                 self.change_state({key: value})
             case UseModel(name) if point != "run_ended" and self.find_model(name).ready() is None:
-                self.model = name
+                self.use_model(name)
             case Notice(text):
                 self.notices.add(text)
 
@@ -298,11 +335,14 @@ class Auditor(Recount):
             case ("tool", "started"):
                 need("a call begins once, in a turn", self.open[-1] == "turn", event.call_id not in self.begun)
                 self.begun.add(event.call_id)
+                if event.tool == "collect":  # the loop makes it itself
+                    self.used.update({"tool_calls": 1, "calls.collect": 1})
             case ("tool", "ended"):
                 ran = event.call_id in self.begun or event.status in ("denied", "cancelled")
                 need("a call that had begun ends, in its turn", ran, self.open[-1] in ("turn", "grace"))
                 self.begun.discard(event.call_id)
                 self.reasons.append(event.reason)
+                need("denied for a pause while there is one", event.reason != "paused" or self.were_paused)
                 outcome = self.outcomes.get(event.call_id)
                 self.change_state(dict(outcome.changes) if isinstance(outcome, Success) else {})
                 assert event.reason != "budget" or self.open[-1] == "grace" or self._none_left(event.tool)
@@ -312,6 +352,8 @@ class Auditor(Recount):
             case ("child", "ended"):
                 need("a child run ends once", self.children[event.child_id] is None)
                 self.children[event.child_id] = event.stop
+                if event.child_id in self.background:
+                    self._end_background(event.child_id)
             case _:
                 raise AssertionError(event.kind)
 
@@ -332,12 +374,12 @@ class Auditor(Recount):
                 self._end_turn()
             case ("run", "ended"):
                 need("the run ends last", self.open.pop() == "run", not self.open, not self.begun)
-                self.failed |= not self.used["turn_started"] and not self.is_ready
+                self.failed |= not self.used["turn_started"] and not self.is_ready and not self.used["fell_back"]
             case (_, "ended") | ("model", "replied"):
                 need("each ends in its place", self.open.pop() == kind, not self.begun)
                 self.has_reply = kind == "model" and event.finish is not None
-            case ("", "retried"):
-                self.has_reply = self.may_retry = False
+            case ("" | "fell", "retried" | "back"):
+                self._repeat(event)
             case ("notice", "delivered"):
                 need("a notice that was ordered", event.text in self.notices or event.rule == "repetition")
             case ("budget", "warned"):
@@ -348,6 +390,28 @@ class Auditor(Recount):
                 self.used[f"{event.budget} given back"] += event.amount
                 self.used["turns"] -= event.amount * (event.budget == "turns")
                 self.refunded = event.budget == "turns"
+
+    def _repeat(self, event: Any) -> None:
+        """A request is made again, by the same model or by a fallback model."""
+        self.has_reply = self.may_retry = False
+        if event.kind == "fell_back":
+            self._fall_back(event)
+        else:
+            self.used["repeated requests"] += 1
+
+    def _fall_back(self, event: Any) -> None:
+        """A run changes to the next of its models after a failure, or before it starts to one that is ready."""
+        if not self.used["turn_started"] and self.next_model is None:
+            ready = [name for name in self.fallbacks if self.find_model(name).ready() is None]
+            need("a fallback only for a model that is not ready", not self.is_ready, self.open == ["run"])
+            self.next_model, self.usable = ready[0], self.fallbacks[self.fallbacks.index(ready[0]) :]
+        else:
+            self.used["repeated requests"] += 1
+            need("no wait for another model", self.tried_all == (event.wait_s > 0))
+        assert self.next_model is not None, "a fallback without a failure"
+        names = self.find_model(self.model).name, self.find_model(self.next_model).name
+        need("the next model of the list", (event.model, event.to) == names)
+        self.model = self.next_model
 
     def _begin(self, kind: str) -> None:
         assert {"run": [], "turn": ["run"], "grace": ["run"]}[kind] == self.open, f"{kind} began out of place"
@@ -360,17 +424,21 @@ class Auditor(Recount):
             self.refunded = self.turn_shared = False
             single = not self.agent.single_turn or self.used["turn_started"] == 1
             need("a turn that is left", self.used["turns"] <= self.ceilings["turns"], not self.has_no_calls, single)
-            need("a model that is ready", self.is_ready)
+            need(
+                "a model that is ready, or that another one's failure led to",
+                self.is_ready or self.used["fell_back"] > 0,
+            )
             need("few refunds", self.used["turns given back"] <= self.ceilings["turns"])
 
     def _end_turn(self) -> None:
         need("a turn ends after its calls", self.open.pop() == "turn", not self.begun)
-        need("a turn ends after its child runs", None not in self.children.values())
+        open_runs = {run_id for run_id, stop in self.children.items() if stop is None}
+        need("a turn ends after its child runs", open_runs == self.background.keys())
         self.used["turns with a reply"] += self.has_reply
         self.used["turns without a request"] += self.first_of_turn and not self.refunded and not self.turn_shared
         self.was_over = self.time_is_over
         may_fail = self.may_retry and not self.was_over and not self.stalled
-        self.failed |= may_fail and self.used["retried"] >= self.ceilings["retries"]
+        self.failed |= may_fail and self.used["repeated requests"] >= self.ceilings["retries"]
         denied = bool(self.reasons) and set(self.reasons) == {"budget"}
         spent = self.used["tool_calls"] >= self.ceilings["tool_calls"]
         self.out_of_calls = denied and spent and "max_tool_calls_reached" in self.flags

@@ -38,7 +38,8 @@ class Closing(Auditor):
         assert len(set(ids)) == len(ids), "two calls have the same id"
         made = {outcome.call_id: outcome for outcome in result.tool_results if outcome.call_id in self.outcomes}
         assert made == self.outcomes
-        assert all(isinstance(one, Denied | Cancelled) for one in result.tool_results if one.call_id not in made)
+        others = [one for one in result.tool_results if one.call_id not in made and one.tool != "collect"]
+        assert all(isinstance(one, Denied | Cancelled) for one in others)
         for kind in (MessageType.TOOL_CALL, MessageType.TOOL_RESULT):
             told = [(message.payload or {})["call_id"] for message in result.messages if message.type is kind]
             assert told == ids
@@ -52,22 +53,26 @@ class Closing(Auditor):
         assert (result.turns, result.estimated_requests) == (self.used["turns with a reply"], self.used["estimated"])
         assert result.usage == sum((reply.usage for reply in self.replies if reply.usage), Usage())
         assert result.state == self.state
-        children = [child for outcome in result.tool_results for child in outcome.children]
-        stops = {child.run_id: child.stop.value for child in children}
-        need("all child runs", list(result.children) == children, stops == self.children)
+        ended = [one if isinstance(one, str) else one.run_id for one in self.ended_children]
+        known = [one for one in self.ended_children if not isinstance(one, str)]
+        stops = {child.run_id: child.stop.value for child in result.children}
+        need("all child runs", [child.run_id for child in result.children] == ended, stops == self.children)
+        need("their results", all(one in result.children for one in known), not self.background)
+        need("cancelled ones have ended", set(result.cancelled_children) <= set(ended))
         hung = sum(one.hung for one in self.outcomes.values() if isinstance(one, Timeout | Cancelled))
         assert result.hung == hung - sum(isinstance(signal, Late) and signal.own for signal in self.heard)
 
     def _bounds(self, result: Result) -> None:
         most, used, budgets = self.ceilings, self.used, result.budgets
-        for name in ("turns", "tool_calls", "tokens", "usd", "children"):
+        for name in ("turns", "tool_calls", "tokens", "usd", "children", *self.by_model):
             need(f"{name} counted right", budgets[name].used == used[name], budgets[name].held == 0)
         retries, costs = budgets["retries"].used, sum(result.cost.values())
-        need("retries counted right", used["retried"] <= retries <= used["retried"] + 1, retries <= most["retries"])
+        again = used["repeated requests"]
+        need("retries counted right", again <= retries <= again + 1, retries <= most["retries"])
         need("costs, nudges", costs == used["own usd"], budgets["nudges"].used == used["nudged"] <= most["nudges"])
         need(
             "few requests",
-            used["Ask"] <= 2 * most["turns"] + most["retries"] + 1 + self.more,
+            used["Ask"] <= 2 * most["turns"] + most["retries"] + 1 + self.more + len(self.fallbacks),
             used["Wait"] <= most["retries"],
         )
         steered = sum(isinstance(signal, Steer) for signal in self.heard)

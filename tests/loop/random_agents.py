@@ -228,12 +228,14 @@ def draw_agent(dice: Dice, book: Book, clock: ManualClock, name: str = "top") ->
     """Return a random agent. The top one may have children, and they may have children."""
     children = _draw_children(dice, book, clock, name)
     chaos, other = Chaos(name, dice, book), Chaos("other", dice, book)
+    spares = [Chaos(f"spare {n}", dice, book) for n in range(dice.pick(0, 0, 0, 1, 2))]
     agent = Agent(
         name=name,
         model=chaos,
         models={"other": other},
+        fallback_models=spares,
         tools=dice.pick(*[[look, ask_first, glance, write, twice]] * 4, [look, glance, write], [glance], []),
-        limits=_draw_limits(dice, clock, bool(chaos.price and other.price)),
+        limits=_draw_limits(dice, clock, all(model.price for model in (chaos, other, *spares))),
         instructions=dice.pick(None, "Do it."),
         grace=not dice.once_in(4),
         single_turn=dice.once_in(12),
@@ -246,6 +248,7 @@ def draw_agent(dice: Dice, book: Book, clock: ManualClock, name: str = "top") ->
         max_output_tokens=dice.pick(None, 100, 1_000),
         rules=draw_rules(dice) if dice.once_in(3) else RuleSet(),
         children=children,
+        background_children=bool(children) and dice.pick(False, True),
         settings={
             "delegation.join_duplicates": dice.pick(False, True),
             "delegation.max_concurrent_children": dice.pick(3, 1),
@@ -267,6 +270,9 @@ def _draw_limits(dice: Dice, clock: ManualClock, has_prices: bool) -> Limits:
         tokens=dice.pick(*[UNSET] * 4, 100_000, 100_000, 9_000, 4_000, 1_500, 50),
         context_tokens=dice.pick(*[UNSET] * 16, 2_000, 700),
         usd=dice.pick(UNSET, UNSET, UNSET, 1.0, 1.0, 0.01, 0.003, 0.0001) if has_prices else UNSET,
+        by_model=dice.pick(
+            *[{}] * 5, {"top*": Limits(tokens=3_000)}, {"*": Limits(tokens=5_000), "o*": Limits(tokens=0)}
+        ),
         seconds=dice.pick(3_600, 3_600, 3_600, 60, 10, 1),
         until=None if until is None else datetime.fromtimestamp(clock.wall(), UTC) + timedelta(seconds=until),
         children=dice.pick(*[UNSET] * 4, 3, 1, 0),

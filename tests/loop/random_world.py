@@ -14,7 +14,18 @@ from flyball.event import Header
 from flyball.loop import Act, Answer, Ask, Decide, Effect, Fingerprint, Grant, Plan, Wait
 from flyball.loop.child_task import ChildTask
 from flyball.loop.children import distinct_tasks
-from flyball.loop.effects import Cancel, Extend, Late, LeaseLost, Signal, Stalled, Steer, TimeUp
+from flyball.loop.effects import (
+    Cancel,
+    ChildDone,
+    Extend,
+    Late,
+    LeaseLost,
+    PauseChildren,
+    Signal,
+    Stalled,
+    Steer,
+    TimeUp,
+)
 from flyball.loop.ending import End
 from flyball.loop.player import LoopPlayer
 from flyball.outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
@@ -23,7 +34,7 @@ from flyball.recorder import Recorder, Sink
 from flyball.request import Call, FailureKind, Finish, ModelFailure, Reply, Usage
 from flyball.result import Stop
 from flyball.runtime.child_budget import ChildBudgets
-from flyball.runtime.child_call import ChildCallRun
+from flyball.runtime.child_call import BackgroundCallRun, ChildCallRun
 from flyball.runtime.shared_budget import SharedBudgetClient
 from flyball.testing import ManualClock
 from flyball.tools.call import ToolCallRun
@@ -74,6 +85,11 @@ class World:
     def __init__(self, dice: Dice, plan: Plan, clock: ManualClock, parent: "World | None" = None) -> None:
         self.dice, self.clock, self._parent = dice, clock, parent
         self._children = [spec.name for spec in plan.spec.children.specs]
+        self._has_background = plan.spec.children.in_background
+        self.background: list[tuple[ChildTask, World, Steps]] = []
+        """Child runs in the background that have not ended."""
+        self.ended: list[ChildTask] = []
+        """Child runs in the background that have ended since the last answer."""
         self._started_at = 0.0 if parent is None else parent.clock.now()
         favourites = ["", "", "glance", "look", "write", "ask_first"]
         self._favourite = dice.pick(*favourites, *(["delegate"] * 6 if self._children else []))
@@ -88,6 +104,39 @@ class World:
             lag = self._started_at + self.clock.now() - self._parent.clock.now()
             self._parent.advance(max(0.0, lag))
 
+    def step_background(self, count: int) -> None:
+        """Let some child runs in the background take a step."""
+        for _ in range(count):
+            if self.background:
+                self._step(self.dice.pick(*self.background))
+
+    def _step(self, entry: "tuple[ChildTask, World, Steps]") -> None:
+        try:
+            next(entry[2])
+        except StopIteration:
+            self.background.remove(entry)
+            self.ended.append(entry[0])
+
+    def wait_for_children(self, wait: Wait) -> None:
+        """Let the awaited child runs work until they end, or until the wait is over."""
+        for entry in [entry for entry in self.background if entry[0].run_id in wait.runs]:
+            entry[1].is_interrupted |= wait.cancel
+            while entry in self.background and not self.dice.once_in(200):
+                self._step(entry)
+        if any(task.run_id in wait.runs for task, _, _ in self.background):
+            self.advance(max(0.0, wait.until - self.clock.now()))
+
+    def close_background(self) -> None:
+        """Drive what is left to its end: the run has ended without it."""
+        while self.background:
+            self.background[0][1].is_interrupted = True
+            self._step(self.background[0])
+
+    def take_ended(self) -> list[Signal]:
+        """Return the signals about child runs in the background that have ended."""
+        ended, self.ended = self.ended, []
+        return [ChildDone(task.run_id, cast("Result", task.own_result)) for task in ended]
+
     def take_time(self, effect: Effect[Any]) -> None:
         """Let an effect take some time, sometimes until its deadline."""
         now = self.clock.now()
@@ -100,6 +149,9 @@ class World:
                 return self._failure() if self.dice.once_in(9) else self._reply()
             case Decide():
                 return Verdict(self.dice.pick(True, True, False, None))
+            case Wait(runs=runs) if runs:
+                self.wait_for_children(effect)
+                return None
             case Wait(until):
                 late = self.dice.pick(0.0, -0.2, 30.0)
                 self.advance(max(0.0, until + late - self.clock.now()))
@@ -119,6 +171,7 @@ class World:
                 Cancel("chaos"),
                 None,
                 Stalled(3.0),
+                PauseChildren(dice.pick(True, True, False)),
             )
             signals.append(signal or (Late(*self._hung.pop()) if self._hung else Steer("late")))
         is_cut = isinstance(effect, Ask) and isinstance(value, Reply) and value.finish is Finish.CUT
@@ -142,8 +195,11 @@ class World:
         dice = self.dice
         names = ["look", "write", "glance", "glance", "ask_first", "twice", "look", "nobody", ""]
         name = self._favourite or dice.pick(*names, *(["delegate"] * 6 if self._children else []))
+        if name == "delegate" and self._has_background and dice.once_in(4):
+            return Call("c", "collect", dice.pick({}, {"seconds": 2.0}, {"runs": ["a"]}))
         if name == "delegate":
-            return Call(dice.pick("a", "b"), name, {"tasks": [self._task() for _ in range(dice.pick(1, 2, 3))]})
+            more = {"background": True} if self._has_background and dice.once_in(2) else {}
+            return Call(dice.pick("a", "b"), name, {"tasks": [self._task() for _ in range(dice.pick(1, 2, 3))], **more})
         given = dice.pick(*["{}"] * 8, {"n": 3}, "", '{"n": ', '{"n": "many"}', "[" * 5_000, '{"m": 1}')
         return Call(dice.pick("a", "a-1", "a-2", "b", ""), name, given)
 
@@ -224,9 +280,12 @@ class RandomDriver:
                 self.postings.append(Posting(run.shared_budget, plan.run_id, effect, value is None, is_late))
             else:
                 value = world.answer(effect)
-            answer = Answer(value, world.clock.now(), world.signals(effect, value))
+            world.step_background(self._dice.pick(0, 1, 3, 9))
+            signals = [*world.take_ended(), *world.signals(effect, value)]
+            answer = Answer(value, world.clock.now(), signals)
             story.append(answer)
             effect = player.send(answer)
+        world.close_background()
         assert player.result is not None, "the run does not end"
         if client is not None:
             client.close()
@@ -237,7 +296,10 @@ class RandomDriver:
     ) -> Generator[None, None, list[Outcome | None]]:
         budgets.uncounted_children = 0
         calls = cast("Sequence[ToolCallRun]", effect.acts)
-        delegated = [call for call in calls if isinstance(call, ChildCallRun)]
+        for call in calls:
+            if isinstance(call, BackgroundCallRun):
+                self._start_in_background(run, call, effect.deadline, budgets, world)
+        delegated = [call for call in calls if isinstance(call, ChildCallRun) and call.outcome is None]
         for call in delegated:
             call.start(world.clock.now(), effect.deadline)
         yield from self._run_children(run, delegated, budgets, world)
@@ -253,6 +315,19 @@ class RandomDriver:
             else:
                 outcomes.append(call.outcome or world.outcome(call.call.id, call.call.name))
         return outcomes
+
+    def _start_in_background(
+        self, run: DrivenRun, call: BackgroundCallRun, deadline: float, budgets: ChildBudgets, world: World
+    ) -> None:
+        call.start(world.clock.now(), deadline)
+        for task in distinct_tasks(call.tasks):
+            running: list[tuple[World, Steps]] = []
+            self._start_child(run, task, deadline, budgets, world, running, self._dice.once_in(20))
+            if running:
+                world.background.append((task, *running[0]))
+            else:
+                world.ended.append(task)
+        call.close_started(world.clock.now())
 
     def _delegate_from_tool(
         self, run: DrivenRun, call: ToolCallRun, deadline: float, budgets: ChildBudgets, world: World

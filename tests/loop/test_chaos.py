@@ -42,7 +42,7 @@ def drive(who: bytes, does: bytes, comes: bytes) -> tuple[RandomDriver, Result]:
     """Drive a random tree of runs, and audit it."""
     dice, clock, book = Dice(who), ManualClock(), Book(does)
     agent = draw_agent(dice, book, clock)
-    models = cast("list[Model]", [agent.model, *agent.models.values()])
+    models = cast("list[Model]", [agent.model, *agent.models.values(), *agent.fallback_models])
     has_prices = all(model.price is not None for model in models)
     shared, ceilings = draw_shared(dice, clock, has_prices)
     plan = agent.plan("Go.", run_id="run") if shared is None else agent.plan("Go.", run_id="run", within=shared)

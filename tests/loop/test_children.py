@@ -220,3 +220,14 @@ def test_what_was_carved_is_never_raised_by_the_childs_own_rules() -> None:
     greedy = Agent(model=model, name="kid", tools=[touch], limits=Limits(turns=5), hooks=[more])
     result = ScriptDriver(top(Child(greedy, "carved"), says=(tasks("kid"), say("done")), turns=60)).run("Go.")
     assert [one.turns for one in result.children] == [5]
+
+
+def test_a_child_that_only_inherits_a_limit_reserves_a_part_for_its_report() -> None:
+    sums = ScriptedModel.looping(call("touch").using(Usage(90, 10)), grace=say("I touched.").using(Usage(50, 5)))
+    child = Agent(name="child", model=sums, tools=[touch], max_output_tokens=50)
+    task = {"child": "child", "goal": "Touch."}
+    model = ScriptedModel(call("delegate", tasks=[task]), say("done"))
+    parent = Agent(model=model, children=[Child(child, "carved")], limits=Limits(tokens=20_000))
+    [result] = ScriptDriver(parent).run("Go.").children
+    assert (result.stop, result.text) == ("budget", "I touched.")
+    assert result.budgets["tokens"].used <= (result.budgets["tokens"].ceiling or 0)

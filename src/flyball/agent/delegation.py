@@ -19,7 +19,7 @@ from ..loop.children import distinct_tasks
 from ..loop.plan import ChildrenSpec
 from ..outcome import Denied, Reason
 from ..request import Call
-from ..runtime.child_call import ChildCallRun
+from ..runtime.child_call import BackgroundCallRun, ChildCallRun
 from ..settings import Settings
 from ..tools import Admission, Tool, Toolset
 from ..tools.admission import build_denial
@@ -36,6 +36,9 @@ _DESCRIPTION = (
     "this conversation: state each goal completely, and put everything that the agent needs to know into the context. "
     "Each agent ends with a report."
 )
+
+
+_BACKGROUND = "True to continue without waiting for the results. A message tells each result later."
 
 
 class Delegable(Protocol):
@@ -64,7 +67,9 @@ class Child:
         validation.parse_enum("child, budget", self.budget, Mode)
 
 
-def build_children_spec(children: Iterable[Child | Delegable], registry: IterationBudgetRegistry) -> ChildrenSpec:
+def build_children_spec(
+    children: Iterable[Child | Delegable], registry: IterationBudgetRegistry, in_background: bool = False
+) -> ChildrenSpec:
     """Return the spec of an agent's children. The settings of the registry say how their runs are scheduled."""
     specs: dict[str, ChildSpec] = {}
     for given in children:
@@ -76,6 +81,7 @@ def build_children_spec(children: Iterable[Child | Delegable], registry: Iterati
     return ChildrenSpec(
         specs=tuple(specs.values()),
         resolve=partial(_resolve_child, specs, registry),
+        in_background=in_background,
         join_duplicates=_read_join_duplicates(settings),
         max_concurrent=int(_read_setting(settings, MAX_CONCURRENT_KEY, Unit.COUNT, 3)),
         stall_s=_read_setting(settings, STALL_KEY, Unit.SECONDS, 300.0),
@@ -118,13 +124,19 @@ def _read_setting(settings: Settings, key: str, unit: Unit, default: float) -> f
 class Delegation(Tool):
     """The tool `delegate`. Its function is never called: each call starts child runs."""
 
-    def __init__(self, child_specs: Sequence[ChildSpec]) -> None:
+    def __init__(self, child_specs: Sequence[ChildSpec], in_background: bool = False) -> None:
         self.specs = {spec.name: spec for spec in child_specs}
 
-        def delegate(tasks: Any) -> None:
+        def delegate_now(tasks: Any) -> None:
             """Never called; see `tasks`."""
 
+        def delegate_or_start(tasks: Any, background: Any = False) -> None:
+            """Never called; see `tasks`."""
+
+        delegate: Any = delegate_or_start if in_background else delegate_now
         delegate.__annotations__ = {"tasks": Annotated[list[_build_task_model(self.specs)], Field(min_length=1)]}
+        if in_background:
+            delegate.__annotations__["background"] = Annotated[bool, Field(description=_BACKGROUND)]
         rows = [_describe_child(spec) for spec in child_specs]
         about = "\n".join([f"{_DESCRIPTION} The agents:", *rows])
         # Calls may run at the same time, as reads do. But child runs may change something.
@@ -192,11 +204,12 @@ def _check_goal(goal: str) -> str:
 class DelegationAdmission(Admission):
     """Gate for the tool calls of a run that has children. It also claims and carves the budgets of child runs."""
 
-    __slots__ = ("_batch", "_join_duplicates", "_reserved_tasks")
+    __slots__ = ("_batch", "_join_duplicates", "_paused_by", "_reserved_tasks")
 
     def __init__(self, tools: Toolset, join_duplicates: bool, envelope: TurnBudget) -> None:
         super().__init__(tools, envelope)
         self._join_duplicates = join_duplicates
+        self._paused_by: str | None = None
         self._batch: dict[object, ChildTask] = {}
         """Claimed tasks of the current batch, by duplicate key."""
         self._reserved_tasks: list[ChildTask] = []
@@ -217,6 +230,12 @@ class DelegationAdmission(Admission):
         unknown = next((why for task in tasks if (why := _unknown_tools(task))), None)
         if unknown is not None:
             return build_denial(call, Reason.VALIDATION, unknown)
+        if ready.values.get("background"):
+            sharing = next((task.spec.name for task in tasks if task.spec.mode is Mode.SHARED), None)
+            if sharing is not None:
+                why = f"{sharing} shares the budget of this run, so it cannot work in the background"
+                return build_denial(call, Reason.VALIDATION, why)
+            return BackgroundCallRun(ready.call, ready.tool, ready.values, tasks, ready.envelope)
         if self._join_duplicates:
             seen = dict(self._batch)
             for task in tasks:
@@ -249,7 +268,8 @@ class DelegationAdmission(Admission):
                 return refusal
             if tool_call.child_count:  # cannot be refused: it was checked, and the lock is held
                 envelope.budgets["children"].spend(tool_call.child_count)
-            self._batch |= {task.duplicate_key: task for task in distinct_tasks(tool_call.tasks)}
+            if not tool_call.in_background:
+                self._batch |= {task.duplicate_key: task for task in distinct_tasks(tool_call.tasks)}
         return None
 
     def _check_children(self, tool_call: ChildCallRun) -> Denied | None:
@@ -257,6 +277,9 @@ class DelegationAdmission(Admission):
         envelope = self.envelope
         if envelope is None:
             return None
+        if self._paused_by is not None:
+            why = f"No child run may start now: {self._paused_by} has paused them. Do the task yourself, or end"
+            return build_denial(tool_call.call, Reason.PAUSED, why)
         depth, children = envelope.budgets["depth"], envelope.budgets["children"]
         if depth.available < 1:
             why = f"{envelope.refuse('depth').warning} Do the task yourself"
@@ -291,6 +314,10 @@ class DelegationAdmission(Admission):
             if tool_call.child_count:
                 given += ["children"] * self.envelope.budgets["children"].refund(tool_call.child_count, reason=reason)
         return given
+
+    def pause_children(self, by: str | None) -> None:
+        """Deny calls that start child runs, because of `by`. None means that they may start."""
+        self._paused_by = by
 
     def close(self) -> None:
         """Settle open reservations at their full amount, the worst case."""

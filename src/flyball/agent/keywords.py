@@ -30,6 +30,7 @@ class SharedKeywords(TypedDict, total=False):
     """Options that `Agent` and `run_conversation` take. `AgentOptions` explains them."""
 
     children: Sequence[Child | Delegable]
+    background_children: bool
     instructions: str | None
     limits: Limits
     announce_limits: bool
@@ -47,6 +48,7 @@ class SharedKeywords(TypedDict, total=False):
     rules: RuleSet | str | Path | Sequence[str | Path]
     reload_rules: bool
     models: Mapping[str, Model | str]
+    fallback_models: Sequence[Model | str]
     approver: Approver | None
     approver_seconds: float | None
     on_exhausted: Literal["grace", "ask"]

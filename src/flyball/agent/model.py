@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from .._internal import validation
 from ..budget.budget import IterationBudget
+from ..budget.model_limits import matches_model, split_key
 from ..errors import ConfigError, UsageError
 from ..loop.plan import ModelCard, ModelSpec
 from ..models import Model
@@ -19,21 +20,41 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def build_model_spec(
-    model: Model | str, others: Mapping[str, Model | str], settings: Settings, max_output_tokens: int | None
+    model: Model | str,
+    others: Mapping[str, Model | str],
+    fallbacks: Sequence[Model | str],
+    settings: Settings,
+    max_output_tokens: int | None,
 ) -> ModelSpec:
-    """Return the spec of an agent's model and of the other models that its rules can switch to."""
+    """Return the spec of an agent's model, of those that its rules can switch to, and of its fallback models."""
     other_models = {name: resolve_model(f"agent, models, {name}", other) for name, other in others.items()}
+    fallback_names = _add_fallbacks(fallbacks, other_models)
     main = resolve_model("agent, model", model)
     cards = {"": build_model_card("agent, model", main, settings, max_output_tokens)}
     for name, other in other_models.items():
-        cards[name] = build_model_card(f"agent, models, {name}", other, settings, max_output_tokens)
+        where = f"agent, {name if name in fallback_names and name not in others else f'models, {name}'}"
+        cards[name] = build_model_card(where, other, settings, max_output_tokens)
     return ModelSpec(
         main=main,
         is_async=inspect.iscoroutinefunction(main.ask),
         cards=cards,
         others=other_models,
+        fallbacks=fallback_names,
         max_output_tokens=max_output_tokens,
     )
+
+
+def _add_fallbacks(fallbacks: Sequence[Model | str], models: dict[str, Model]) -> tuple[str, ...]:
+    """Add the fallback models that `models` does not have, and return the names of all, in their order."""
+    names: list[str] = []
+    for n, given in enumerate(fallbacks):
+        name = given if isinstance(given, str) and given in models else f"fallback_models[{n}]"
+        if name not in models:
+            models[name] = resolve_model(f"agent, {name}", given)
+        if name in names:
+            raise ConfigError("agent, fallback_models", name, "each model once")
+        names.append(name)
+    return tuple(names)
 
 
 def resolve_model(where: str, model: Any) -> Model:
@@ -82,13 +103,21 @@ def _find_server(address: object) -> str | None:
     return f"{parts.hostname}:{port}" if parts is not None and parts.hostname and port else None
 
 
-def check_money_limit(money: IterationBudget | None, models: ModelSpec) -> None:
+def check_model_money_limits(budgets: Mapping[str, IterationBudget], models: ModelSpec) -> None:
+    """Raise UsageError if a model has a money limit of its own and its price is unknown."""
+    for key, budget in budgets.items():
+        split = split_key(key)
+        if split is not None and split[0] == "usd":
+            check_money_limit(budget, models, split[1])
+
+
+def check_money_limit(money: IterationBudget | None, models: ModelSpec, pattern: str = "*") -> None:
     """Raise UsageError if there is a money limit and the price of a model is unknown."""
     if money is None or money.ceiling is None:
         return
     for name, card in models.cards.items():
-        if card.price is None:
-            model = models.find(name)
+        model = models.find(name)
+        if card.price is None and matches_model(pattern, model.provider, model.name):
             key = f"{model.provider}:{model.name}" if model.provider else model.name
             why = (
                 f"the limit of {money.unit.show(money.ceiling)} cannot be enforced, because the price of {model.name} "

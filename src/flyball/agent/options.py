@@ -46,6 +46,9 @@ class AgentOptions:
     closes them."""
     children: Sequence[Child | Delegable] = ()
     """Agents to delegate tasks to, including remote ones. A `Child` selects how its budget relates to the parent's."""
+    background_children: bool = False
+    """True if the model may delegate in the background: `delegate` takes `background`, and the tool `collect` is
+    offered."""
     description: str = ""
     """Purpose of the agent in one sentence, shown to agents that can delegate to it."""
     instructions: str | None = None
@@ -86,6 +89,9 @@ class AgentOptions:
     """True if changed rule files are loaded again before each run. An invalid file keeps its last valid version."""
     models: Mapping[str, Model | str] = field(default_factory=dict[str, "Model | str"])
     """Other models that a rule can switch to, by name."""
+    fallback_models: Sequence[Model | str] = ()
+    """Models to ask when the present one times out or its provider fails, in this order: models, their names, or keys
+    of `models`. Each attempt takes one of `retries`."""
     approver: Approver | None = None
     """Function that answers a Question for a person, sync or async. None means that the run pauses."""
     approver_seconds: float | None = 600.0

@@ -20,7 +20,7 @@ from .._internal.workers import PRIVATE_LOOP
 from ..budget.budget import IterationBudget
 from ..errors import ConfigError, FlyballError, UnknownBudget, UsageError
 from ..event import Event
-from ..loop.effects import Cancel, Extend, Signal, Steer
+from ..loop.effects import Cancel, Extend, PauseChildren, Signal, Steer
 from ..result import Result
 from ..runtime import RunDriver, Runner
 
@@ -149,12 +149,32 @@ class ChildRun:
         """Send a text to the model. Return False if that is not possible, as for a remote agent."""
         return self._driver.signals.send(Steer(validation.check_text("run, steer", text)))
 
+    def pause_children(self, by: str = "caller") -> bool:
+        """Start no more child runs below this one; see `Run.pause_children`."""
+        return send_to_tree(self._driver, _build_pause(True, by))
+
+    def resume_children(self, by: str = "caller") -> bool:
+        """Let child runs start again."""
+        return send_to_tree(self._driver, _build_pause(False, by))
+
     def cancel(self, by: str = "caller") -> bool:
         """Cancel the child run. Its parent gets the work done so far."""
         return self._driver.signals.send(Cancel(validation.check_text("run, cancelled by", by)))
 
     def __repr__(self) -> str:
         return f"<ChildRun {self.agent}: {self.run_id}>"
+
+
+def send_to_tree(driver: Runner, signal: Signal) -> bool:
+    """Send a signal to a run and to all runs in progress below it. Return False if it is too late for the run."""
+    is_sent = driver.signals.send(signal)
+    for child in list(driver.children.values()):
+        send_to_tree(child, signal)
+    return is_sent
+
+
+def _build_pause(paused: bool, by: str) -> PauseChildren:
+    return PauseChildren(paused, validation.check_text("run, children paused by", by))
 
 
 def build_extension(
@@ -221,6 +241,20 @@ class Run(Generic[Output]):
     def cancel(self, by: str = "caller") -> bool:
         """Cancel the run: interrupt what is in progress, and keep the work done so far."""
         return self._send(Cancel(validation.check_text("run, cancelled by", by)))
+
+    def pause_children(self, by: str = "caller") -> bool:
+        """Start no more child runs, in the whole tree. Those in progress continue.
+
+        Calls of `delegate` are denied, `ctx.delegate` raises DelegationPaused, and child runs that wait for their turn
+        wait until `resume_children`, or until their call ends.
+        """
+        self._refuse_in_a_forked_child()
+        return not self._driver.recorder.ended and send_to_tree(self._driver, _build_pause(True, by))
+
+    def resume_children(self, by: str = "caller") -> bool:
+        """Let child runs start again."""
+        self._refuse_in_a_forked_child()
+        return not self._driver.recorder.ended and send_to_tree(self._driver, _build_pause(False, by))
 
     def _send(self, signal: Signal) -> bool:
         self._refuse_in_a_forked_child()

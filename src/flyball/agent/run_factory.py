@@ -34,7 +34,7 @@ from ..runtime import Person, RunDriver, build_driver
 from ..runtime.effect_journal import EffectJournal, PauseJournal
 from ..runtime.store_calls import STORE_WORKERS
 from .inherited import Inheritance
-from .model import check_money_limit
+from .model import check_model_money_limits, check_money_limit
 from .options import AgentOptions, ResumeOptions, RunOptions, check_run_options
 from .run import Run
 from .spec import build_rule_spec, build_spec, check_rule_paths, with_limits
@@ -61,6 +61,8 @@ class RunFactory:
         )
         self.spec = build_spec(options, registry)
         self._check_money_limit(self.spec.limits.budgets["usd"])
+        if self.spec.limits.has_model_budgets and options.unpriced == Unpriced.REFUSE:
+            check_model_money_limits(self.spec.limits.budgets, self.spec.model)
         patience = validation.parse_duration("agent, approver_seconds", options.approver_seconds)
         self._person = Person(options.approver, patience)
         self._run_store = (
@@ -148,7 +150,9 @@ class RunFactory:
         """Return the spec of the agent as a child; see `Agent.as_child`."""
         options = self._options
         own = options.registry is not None or options.settings is not None
-        limits = options.limits.resolve(self._registry() if own else registry, kind=RunKind.CHILD, grace=options.grace)
+        limits = options.limits.resolve(
+            self._registry() if own else registry, kind=RunKind.CHILD, grace=options.grace, with_models=True
+        )
         return ChildSpec(
             name=options.name,
             description=options.description,

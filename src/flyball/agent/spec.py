@@ -31,18 +31,20 @@ log = logging.getLogger(__name__)
 def build_spec(options: AgentOptions, registry: IterationBudgetRegistry) -> AgentSpec:
     """Return everything that is the same for all runs of an agent. The options have been checked."""
     settings = registry.settings
-    children = build_children_spec(options.children, registry)
+    children = build_children_spec(options.children, registry, options.background_children)
     excerpts = (options.max_result_characters, options.excerpt)
     tools = AgentTools.of(options.tools, children, options.tool_rules, excerpts, options.recall)
     tool_spec = tools.build_spec()
-    limits = options.limits.resolve(registry, kind=options.kind, grace=options.grace)
+    limits = options.limits.resolve(registry, kind=options.kind, grace=options.grace, with_models=True)
     spec = AgentSpec(
         name=options.name,
         instructions=options.instructions,
         instruction_tokens=estimate_tokens(options.instructions or ""),
         limits=limits,
         limits_snapshot=snapshot_ceilings(limits),
-        model=build_model_spec(options.model, options.models, settings, options.max_output_tokens),
+        model=build_model_spec(
+            options.model, options.models, options.fallback_models, settings, options.max_output_tokens
+        ),
         tools=tool_spec,
         children=children,
         rules=build_rule_spec(options.rules, options.hooks, options.models, settings),

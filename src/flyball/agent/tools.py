@@ -13,7 +13,7 @@ from ..loop.plan import AgentSpec, ChildrenSpec, ToolSpec
 from ..steadiness import Duplicates
 from ..tool_rules import ToolRule, ToolRules
 from ..tools import Admission, Tool, Toolset, ToolSource
-from ..tools.builtin import read_artifact
+from ..tools.builtin import collect, read_artifact
 from ..tools.excerpt import Excerpt
 from ..tools.schema_tool import read_definitions
 from ..tools.source import Tools, is_source
@@ -52,7 +52,9 @@ class AgentTools:
             else:
                 tools.append(one)
         if children.specs:
-            tools.append(Delegation(children.specs))
+            tools.append(Delegation(children.specs, children.in_background))
+        if children.in_background:
+            tools.append(collect)
         parsed = None if rules is None else ToolRules.of(rules)
         return cls(Toolset(_shorten_results(tools, excerpts)), tuple(sources), children, parsed, excerpts, recall)
 

@@ -78,6 +78,7 @@ def check_agent(options: AgentOptions) -> None:
     validation.parse_timeout("agent, approver_seconds", options.approver_seconds)
     for name, value in (
         ("tools", options.tools), ("children", options.children), ("hooks", options.hooks), ("sinks", options.sinks),
+        ("fallback_models", options.fallback_models),
     ):  # fmt: skip
         if isinstance(value, str) or not isinstance(value, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"agent, {name}", value, "a list")
@@ -93,6 +94,9 @@ def _check_behaviour(options: AgentOptions) -> None:
     validation.check_type("agent, recall", options.recall, bool)
     validation.check_type("agent, announce_limits", options.announce_limits, bool)
     validation.check_type("agent, check_report", options.check_report, bool)
+    validation.check_type("agent, background_children", options.background_children, bool)
+    if options.background_children and not options.children:
+        raise UsageError("background_children=True needs children=[...]")
     validation.check_type("agent, single_turn", options.single_turn, bool)
     validation.check_type("agent, reload_rules", options.reload_rules, bool)
     if options.on_exhausted not in ("grace", "ask"):

@@ -12,14 +12,22 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, cast
 
 from .._internal import validation
-from ..errors import ConfigError, FlyballError
+from ..errors import ConfigError, FlyballError, UsageError
 from ..unit import Unit
 from .budget import IterationBudget
 from .budget_set import COUNTED, BudgetSet
 from .deadline import SYSTEM, Clock, Deadline, create_deadline
+from .model_limits import (
+    FIELDS,
+    build_model_budget,
+    check_model_limits,
+    iter_model_settings,
+    matches_model,
+    split_key,
+)
 from .price import Price, compute_max_total_cost
 from .registry import UNSET, IterationBudgetRegistry, Resolution, Unset
 from .run_budget import TurnBudget
@@ -93,6 +101,9 @@ class Limits:
     """Maximum number of child runs."""
     depth: int | Unset | None = UNSET
     """Maximum number of levels of child runs below this run."""
+    by_model: Mapping[str, Limits] = field(default_factory=dict[str, "Limits"])
+    """Limits of single models by pattern, such as `{"gpt-*": Limits(tokens=50_000)}`: `tokens`, `usd`,
+    `context_tokens`."""
     report_tokens: int | Unset | None = UNSET
     """Maximum output tokens of the report."""
     report_seconds: float | Unset | None = UNSET
@@ -100,6 +111,8 @@ class Limits:
     reserve: Reserve = field(default_factory=Reserve)
 
     def __post_init__(self) -> None:
+        if self.by_model or not isinstance(self.by_model, dict):  # fast: most limits have none
+            check_model_limits(self.by_model, Limits)
         validation.check_type("limits, calls", self.calls, Mapping)
         validation.check_type("limits, tool_seconds", self.tool_seconds, Mapping)
         validation.check_type("limits, reserve", self.reserve, Reserve)
@@ -153,23 +166,42 @@ class Limits:
         return self.resolve(registry, kind=kind, grace=grace).open(clock)
 
     def resolve(
-        self, registry: IterationBudgetRegistry | None = None, *, kind: RunKind = RunKind.AGENT, grace: bool = True
+        self,
+        registry: IterationBudgetRegistry | None = None,
+        *,
+        kind: RunKind = RunKind.AGENT,
+        grace: bool = True,
+        with_models: bool = False,
     ) -> ResolvedLimits:
-        """Look up settings and defaults once, for many runs."""
+        """Look up settings and defaults once, for many runs.
+
+        With `with_models` the caller counts the limits per model too. Raise UsageError if it does not, but has some.
+        """
         registry = registry or IterationBudgetRegistry()
+        by_model: Mapping[str, Limits] = self._resolve_models(registry) if with_models else dict[str, Limits]()
+        if self.by_model and not with_models:
+            raise UsageError("Limits(by_model=...) holds for the runs of an Agent: use tokens= and usd= here")
         resolved = {
             name: self._resolve_limit(registry, name, budget_name)
             for name, budget_name in _registered_names(kind).items()
         }
         budgets = {name: resolved[name].template for name in COUNTED}
         budgets |= {f"calls.{tool}": IterationBudget(f"calls_of_{tool}", calls) for tool, calls in self.calls.items()}
-        seconds = validation.parse_duration("limits, seconds", resolved["seconds"].value)
-        max_seconds = resolved["seconds"].bounds.high
         reserve = {
             name: int(self.reserve_of(name, budgets[name].ceiling, budgets[name].unit))
             for name in ("tokens", "usd")
             if grace
         }
+        for pattern, limits in by_model.items():
+            for name in ("tokens", "usd"):
+                amount, unit = getattr(limits, name), FIELDS[name][1]
+                ceiling = None if amount in (UNSET, None) else validation.parse_amount(f"limits, {name}", amount, unit)
+                if ceiling is not None:
+                    key = f"{name}.{pattern}"
+                    budgets[key] = cast("IterationBudget", build_model_budget(key, int(ceiling)))
+                    reserve |= {key: int(limits.reserve_of(name, ceiling, unit))} if grace else {}
+        seconds = validation.parse_duration("limits, seconds", resolved["seconds"].value)
+        max_seconds = resolved["seconds"].bounds.high
         reserve_s = self.reserve_of("seconds", seconds, Unit.SECONDS) if grace else 0.0
         return ResolvedLimits(
             self,
@@ -182,7 +214,21 @@ class Limits:
             default_reserve_s=reserve_s,
             grace=grace,
             clamped={name: str(limit) for name, limit in resolved.items() if limit.is_clamped and limit.is_requested},
+            model_context_tokens={
+                pattern: limits.context_tokens
+                for pattern, limits in by_model.items()
+                if isinstance(limits.context_tokens, int)
+            },
         )
+
+    def _resolve_models(self, registry: IterationBudgetRegistry) -> Mapping[str, Limits]:
+        """Return the limits per model, with those of the settings. A limit given in code counts before a setting."""
+        resolved = dict(self.by_model)
+        for pattern, name, _, amount in iter_model_settings(registry.settings):
+            limits = resolved.get(pattern, Limits())
+            if getattr(limits, name) is UNSET:
+                resolved[pattern] = replace(limits, **{name: FIELDS[name][1].outer(amount)})
+        return resolved
 
     def _resolve_limit(self, registry: IterationBudgetRegistry, name: str, budget_name: str) -> Resolution:
         value = getattr(self, name)
@@ -254,6 +300,10 @@ class ResolvedLimits:
     report: ReportCap = field(default_factory=ReportCap)
     clamped: Mapping[str, str] = field(default_factory=dict[str, str])
     """Explanations of the limits that are not as requested, by name."""
+    model_context_tokens: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Maximum input tokens of one request, by pattern of model names."""
+    has_model_budgets: bool = field(init=False, repr=False)
+    """True if some model has its own limit of tokens or money."""
     thresholds: UseThresholds = field(init=False, repr=False)
     """Amounts above which a limit is nearly reached."""
     look_at: float | None = None
@@ -261,6 +311,12 @@ class ResolvedLimits:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "thresholds", find_thresholds(self.budgets))
+        object.__setattr__(self, "has_model_budgets", any(split_key(key) is not None for key in self.budgets))
+
+    def find_context_tokens(self, provider: str | None, name: str) -> int | None:
+        """Return the maximum input tokens of one request to a model."""
+        own = [most for key, most in self.model_context_tokens.items() if matches_model(key, provider, name)]
+        return min((most for most in (self.context_tokens, *own) if most is not None), default=None)
 
     def ceilings(self) -> dict[str, float | int | None]:
         """Return the resolved ceilings, for `with_ceilings` on resume."""
@@ -277,9 +333,9 @@ class ResolvedLimits:
         budgets = counted | {
             name: self._budget_with_ceiling(name, recorded[name]) for name in recorded if name not in _NOT_COUNTED
         }
-        seconds, reserve_of = recorded["seconds"], self.limits.reserve_of
-        reserve = {name: int(reserve_of(name, budgets[name].ceiling, budgets[name].unit)) for name in self.reserve}
-        reserve_s = reserve_of("seconds", seconds, Unit.SECONDS) if self.grace else 0.0
+        seconds = recorded["seconds"]
+        reserve = {name: self._compute_reserve(name, budgets[name]) for name in self.reserve}
+        reserve_s = self.limits.reserve_of("seconds", seconds, Unit.SECONDS) if self.grace else 0.0
         return replace(
             self,
             budgets=budgets,
@@ -290,10 +346,15 @@ class ResolvedLimits:
             default_reserve_s=reserve_s,
         )
 
+    def _compute_reserve(self, key: str, budget: IterationBudget) -> int:
+        name, pattern = split_key(key) or (key, None)
+        limits = self.limits if pattern is None else self.limits.by_model.get(pattern, Limits())
+        return int(limits.reserve_of(name, budget.ceiling, budget.unit))
+
     def _budget_with_ceiling(self, name: str, ceiling: int | None) -> IterationBudget:
         template = self.budgets.get(name)
         if template is None:
-            return IterationBudget(name.replace("calls.", "calls_of_"), ceiling)
+            return build_model_budget(name, ceiling) or IterationBudget(name.replace("calls.", "calls_of_"), ceiling)
         maximum = None if ceiling is None or template.maximum is None else max(ceiling, template.maximum)
         return IterationBudget(
             template.name, ceiling, maximum=maximum, refund_limit=template.refund_limit, unit=template.unit
@@ -349,9 +410,14 @@ class ResolvedLimits:
         return IterationBudget("depth", ceiling, start=level, beside=beside, maximum=ceiling)
 
     def _narrow_reserve(self, max_amounts: Mapping[str, int]) -> dict[str, int]:
-        # An inherited cap below the limit gets the default share of that cap.
+        # An inherited cap below the limit, or without a limit beside it, gets the default share of that cap.
         shares = {name: int(default_reserve(name, amount)) for name, amount in max_amounts.items()}
-        return {name: min(amount, shares.get(name, amount)) for name, amount in self.reserve.items()}
+        return {
+            name: shares.get(name, amount)
+            if self.budgets[name].ceiling is None
+            else min(amount, shares.get(name, amount))
+            for name, amount in self.reserve.items()
+        }
 
     def compute_reserve_s(self, max_seconds: float = math.inf) -> float:
         """Return the seconds reserved for the report."""

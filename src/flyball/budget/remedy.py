@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ..unit import Unit
+from .model_limits import FIELDS as MODEL_FIELDS
+from .model_limits import split_key
 from .registry import BUILT_IN
 from .run_budget import Refusal, TurnBudget
 from .snapshot import BudgetSnapshot
@@ -63,6 +65,9 @@ def format_amount(unit: Unit, amount: float) -> str:
 
 def _list_options(key: str, name: str, amount: str) -> str:
     kind, _, tool = key.partition(".")
+    if split_key(key) is not None:
+        setting = f'by_model."{tool}".{MODEL_FIELDS[kind][0]}'
+        return f'Limits(by_model={{"{tool}": Limits({kind}={amount})}}) or the setting {setting}'
     if kind == "calls":
         return f'Limits(calls={{"{tool}": {amount}}})'
     options: list[str] = []

@@ -71,6 +71,7 @@ class Spending:
         price: Price | None = None,
         model: str = "unknown",
         reserve_price: Price | None = None,
+        provider: str | None = None,
     ) -> None:
         self.envelope = envelope
         self._input = self._output = self._cached = self._reasoning = self._written = 0
@@ -80,7 +81,7 @@ class Spending:
         """Models used without a known price, in order of first use."""
         self.estimated_requests = 0
         """Number of requests whose usage was not reported."""
-        self.set_model(model, price, reserve_price)
+        self.set_model(model, price, reserve_price, provider)
         self.largest_input_tokens = 0
         """Largest input so far. In a growing conversation the next input is rarely smaller."""
         self.is_input_expected = False
@@ -89,10 +90,13 @@ class Spending:
         self.is_limited = self._tokens.ceiling is not None or envelope.budgets.find_ceiling("usd") is not None
         """True if tokens or money have a ceiling, so that requests need reservations."""
 
-    def set_model(self, model: str, price: Price | None, reserve_price: Price | None = None) -> None:
+    def set_model(
+        self, model: str, price: Price | None, reserve_price: Price | None = None, provider: str | None = None
+    ) -> None:
         """Count following requests for this model and price; None means unpriced.
 
-        `reserve_price` is the highest price that a request can reach. None means `price`.
+        `reserve_price` is the highest price that a request can reach. None means `price`. `provider` counts only for
+        limits per model.
         """
         self._model = model
         self.price = price
@@ -131,7 +135,7 @@ class Spending:
         """Return the longest affordable input in tokens; `math.inf` means no limit."""
         room = self._tokens.available - output_tokens
         if self._reserve_price is not None and (money := self.envelope.budgets["usd"].available) != math.inf:
-            room = min(room, _affordable_input(self._reserve_price, output_tokens, int(money)))
+            room = min(room, compute_affordable_input(self._reserve_price, output_tokens, int(money)))
         return max(0, room)
 
     def find_short_budgets(self, input_tokens: int) -> tuple[str, ...]:
@@ -181,6 +185,10 @@ class Spending:
             )
             if held:
                 return (held, 0), held - input_tokens
+        return self._hold_longest(input_tokens, max_output_tokens)
+
+    def _hold_longest(self, input_tokens: int, max_output_tokens: int | None) -> tuple[Holds, int | None] | None:
+        """Reserve what `hold_up_to` says, with the limits of tokens and of money."""
         with self.envelope.lock:
             room = self.compute_max_output(input_tokens)
             output = (
@@ -271,7 +279,8 @@ def compute_report_cost(price: Price, input_tokens: int, output_tokens: int, rep
     return compute_max_request_cost(price, input_tokens + output_tokens, report_tokens)
 
 
-def _affordable_input(price: Price, output_tokens: int, money: int) -> float:
+def compute_affordable_input(price: Price, output_tokens: int, money: int) -> float:
+    """Return the longest input in tokens that this money can pay besides the reply; `math.inf` if any."""
     if compute_max_request_cost(price, _MAX_TOKENS, output_tokens) <= money:
         return math.inf
     return (

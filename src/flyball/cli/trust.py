@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .._internal.json_reader import JsonReader
+from ..budget.model_limits import TABLE
 from ..budget.registry import BUILT_IN, BudgetSpec, IterationBudgetRegistry
 from ..errors import SettingError, UntrustedSettings, quote_value
 from ..history import folders
@@ -111,7 +112,7 @@ def _only_lowers(settings: Settings, setting: Setting) -> bool:
         _, mode, key = key.split(".", 2) if key.count(".") > 1 else (key, "", "")
     spec = _LIMITS.get(key.removeprefix("clamp.") if mode is None else key)
     if spec is None:
-        return False
+        return key.startswith(f"{TABLE}.")  # a limit per model comes in addition
     with_file, without_file = settings, settings.without_file()
     if mode is not None:
         with_file, without_file = with_file.for_mode(mode), without_file.for_mode(mode)

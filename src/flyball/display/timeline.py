@@ -38,6 +38,7 @@ class RowKind(StrEnum):
     ELIDED = "elided"
     ENDED = "ended"
     EXTENDED = "extended"
+    FALLBACK = "fallback"
     GRACE = "grace"
     LATE = "late"
     MORE = "more"
@@ -237,6 +238,11 @@ def _format_answer(event: JsonReader) -> str:
 _RowBuilder = Callable[[JsonReader], tuple[RowKind, str, Severity]]
 _ROW_BUILDERS: Mapping[str, _RowBuilder] = {
     "retried": lambda event: (RowKind.RETRY, f"after {event.number('wait_s'):.1f} s", Severity.WARN),
+    "fell_back": lambda event: (
+        RowKind.FALLBACK,
+        f"from {event.text('model')} to {event.text('to')}: {to_one_line(event.text('error'))}",
+        Severity.WARN,
+    ),
     "asked_person": lambda event: (RowKind.ASKED, to_one_line(event.text("text")), Severity.INFO),
     "person_answered": lambda event: (RowKind.ANSWERED, _format_answer(event), Severity.INFO),
     "elided": lambda event: (

@@ -97,6 +97,11 @@ class ChildTask:
     level: int = 0
 
     @property
+    def handle(self) -> str:
+        """Short name of the run, unique in its parent."""
+        return self.run_id.removeprefix(f"{self.parent_run_id}.")
+
+    @property
     def result(self) -> Result | None:
         """Result of the task. None before it has ended."""
         return self.own_result if self.duplicate_of is None else self.duplicate_of.own_result

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..event import ChildEnded, ChildStarted
-from ..outcome import Outcome
+from ..outcome import Outcome, Success
 from ..result import Result
 from .child_task import CARVED_BUDGETS, SHARED_BUDGETS, ChildTask, Mode
 from .plan import Prepared
@@ -64,6 +64,9 @@ def settle_children(run: RunState, tool_calls: Sequence[Prepared], outcomes: Ite
     """Record the results of child runs, and settle their usage."""
     shared: list[tuple[ChildTask, Result]] = []
     for call, outcome in zip(tool_calls, outcomes, strict=True):
+        if call.in_background and run.background is not None and isinstance(outcome, Success):
+            run.background.start(call.tasks)
+            continue
         run.children = [*run.children, *outcome.children]
         if not call.tasks and outcome.children:  # the tool started them itself, and the driver counted them
             run.budget.budgets["children"].increment(len(outcome.children))
@@ -76,6 +79,13 @@ def settle_children(run: RunState, tool_calls: Sequence[Prepared], outcomes: Ite
                 _settle_reserved(run, task, CARVED_BUDGETS, [result])
     if shared:
         _settle_reserved(run, shared[0][0], SHARED_BUDGETS, [result for _, result in shared])
+
+
+def end_child(run: RunState, task: ChildTask, result: Result) -> None:
+    """Record the end of a child run in the background, and settle what it used."""
+    run.recorder.emit(ChildEnded, task.run_id, task.spec.name, result.stop.value)
+    if task.spec.mode is Mode.CARVED:
+        _settle_reserved(run, task, CARVED_BUDGETS, [result])
 
 
 def distinct_tasks(tasks: Sequence[ChildTask]) -> list[ChildTask]:

@@ -23,6 +23,7 @@ from ..message import Message
 from ..outcome import Outcome
 from ..person import Question, Verdict
 from ..request import Call, ModelFailure, Reply, Request
+from ..result import Result
 
 T = TypeVar("T")
 _get_call = attrgetter("call")
@@ -134,15 +135,19 @@ class Decide(Effect[Verdict]):
 
 @dataclass(slots=True)
 class Wait(Effect[None]):
-    """Let time pass."""
+    """Let time pass, at most until child runs in the background have ended. Their results come as signals."""
 
     kind = "Wait"
 
     until: float
+    runs: tuple[str, ...] = ()
+    """Ids of the child runs to wait for. Empty means to wait for the time only."""
+    cancel: bool = False
+    """True to cancel these child runs first."""
 
     def describe(self) -> tuple[Any, ...]:
-        """Return the kind only: the time differs in a replay."""
-        return (Wait,)
+        """Return the kind and the child runs. The time differs in a replay."""
+        return (Wait, *self.runs, self.cancel) if self.runs else (Wait,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +214,23 @@ class StoreFailed:
     error: Mapping[str, Any]
 
 
-Signal = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Hung | Stalled | StoreFailed
+@dataclass(frozen=True, slots=True)
+class PauseChildren:
+    """Start no more child runs, or start them again. Those in progress continue."""
+
+    paused: bool = True
+    by: str = "caller"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildDone:
+    """A child run in the background has ended."""
+
+    run_id: str
+    result: Result
+
+
+Signal = Cancel | Steer | Extend | TimeUp | LeaseLost | Late | Hung | Stalled | StoreFailed | PauseChildren | ChildDone
 """Input that reaches a running loop with an answer."""
 
 
@@ -253,5 +274,5 @@ class Fingerprint:
         effect, *data = description
         if effect is Act:
             data = [(call.id, call.name, call.arguments) for call in data]
-        text = to_json_text([effect.kind, None if effect is Wait else data], sort_keys=True)
+        text = to_json_text([effect.kind, (data or None) if effect is Wait else data], sort_keys=True)
         return zlib.crc32(text.encode("utf-8", "replace"), self.value)

@@ -25,6 +25,7 @@ from ..result import Stop
 from . import shared_budget
 from .effects import Flow
 from .ending import End
+from .fallback import change_for_report
 from .model_request import prepare_request, send_request
 from .request_view import fit_messages, format_outcome
 from .state import RunState
@@ -115,7 +116,7 @@ def _ask_for_report(run: RunState, end: End, deadline: float) -> Flow[Reply | No
     if run.budget.budgets["turns"].ceiling == 0:  # the run may not ask a model at all
         return None
     reply = yield from _send_grace_request(run, end, deadline)
-    while isinstance(reply, ModelFailure) and reply.kind is FailureKind.INTERRUPTED:
+    while isinstance(reply, ModelFailure) and (reply.kind is FailureKind.INTERRUPTED or change_for_report(run, reply)):
         run.messages.remove_grace_request()
         reply = yield from _send_grace_request(run, end, deadline)
     if not isinstance(reply, Reply):

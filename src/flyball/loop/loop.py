@@ -14,9 +14,11 @@ from ..recorder import Recorder
 from ..result import Result, Stop, read_facts
 from . import shared_budget
 from .approval import ask_for_extension
+from .background import abandon_open, close_background, continue_turns
 from .completion import check_required_tools, describe_completion
 from .effects import Flow
 from .ending import ContinueReason, End
+from .fallback import change_to_ready
 from .grace import take_grace_turn
 from .orders import call_hooks, emit_count_changes, emit_refusals
 from .plan import Plan
@@ -64,6 +66,8 @@ def _run_turns(run: RunState) -> Flow[End]:
     while True:
         while next_step is None or isinstance(next_step, ContinueReason):
             next_step = yield from take_turn(run)
+            if run.background is not None:
+                next_step = yield from continue_turns(run, run.background, next_step)
             if behaviour.checks_turns and isinstance(next_step, ContinueReason):
                 next_step = check_continue(run, next_step)
             if has_transcript and not _is_paused(next_step):
@@ -94,6 +98,9 @@ def _close_run(run: RunState, end: End) -> Flow[End]:
     """Return the end with its report, after everything is saved, steered texts included."""
     end = _select_strongest_end(run, end)
     run.signals.forget_extended()
+    if run.background is not None:
+        yield from close_background(run, run.background, end)
+        end = _select_strongest_end(run, end)
     if end.stop is not _COMPLETED:
         run.add_steered()
         end = yield from take_grace_turn(run, end)
@@ -121,7 +128,7 @@ def _check_start(run: RunState) -> End | None:
     if unprovable is not None:
         return unprovable
     reason = run.model.facts.ready()
-    if reason is None:
+    if reason is None or change_to_ready(run, reason):
         return None
     return End(Stop.FAILED, error={"code": "model_not_ready", "kind": "ModelError", "message": reason})
 
@@ -146,6 +153,8 @@ def _build_result(run: RunState, end: End) -> Result:
         if budget.has_count_changes:
             emit_count_changes(run)
     finally:  # Ctrl-C may come inside a hook
+        if run.background is not None:
+            abandon_open(run, run.background)
         if run.spec.children.specs:
             run.admission.close()
         budget.close()
@@ -174,7 +183,9 @@ def _build_result(run: RunState, end: End) -> Result:
         unsupported=end.unsupported,
         reflections=tuple(run.reflections.texts),
         faults=tuple(run.hooks.faults),
+        fallbacks=run.model.changes,
         children=tuple(run.children),
+        cancelled_children=() if run.background is None else run.background.cancelled,
         questions=tuple(run.approvals.questions) if end.stop is Stop.PAUSED else (),
         error=end.error,
         run_id=plan.run_id,

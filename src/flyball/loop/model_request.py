@@ -27,6 +27,7 @@ from .calibration import ENOUGH_OUTPUT_TOKENS, UNKNOWN_SCALE, LikelyTokens
 from .compaction import estimate_request_tokens, shorten
 from .effects import Ask, Flow, Wait
 from .ending import ContinueReason, End
+from .fallback import change_model, find_fallback
 from .orders import emit_refusals
 from .state import RunState, SharedBudget
 from .stopping import check_end, end_by_refusal, refuse_budget
@@ -52,6 +53,8 @@ def ask_model(run: RunState) -> Flow[Reply | End | ContinueReason]:
             if tokens > model.max_input_tokens:
                 return _refuse_turn(run, "context_tokens")
         reserved = _reserve_request(run, request, tokens)
+        if reserved is None:
+            continue
         if isinstance(reserved, End):
             return reserved
         holds, tokens = reserved
@@ -59,7 +62,7 @@ def ask_model(run: RunState) -> Flow[Reply | End | ContinueReason]:
             end = yield from _claim_shared(run, run.shared, holds)
             if end is not None:
                 return end
-        answer = yield from send_request(run, request, tokens, holds, run.budget.work_at, attempt)
+        answer, end = (yield from send_request(run, request, tokens, holds, run.budget.work_at, attempt)), None
         if isinstance(answer, Reply):
             if answer.calls or was_empty or answer.text.strip() or not _may_retry_empty(run, answer):
                 return answer
@@ -68,10 +71,8 @@ def ask_model(run: RunState) -> Flow[Reply | End | ContinueReason]:
             run.recorder.emit(Retried, attempt, 0.0, "the reply was empty")
         else:
             end = yield from _handle_failure(run, answer, attempt)
-            if end is not None:
-                return end
         attempt += 1
-        end = check_end(run)
+        end = end or check_end(run)
         if end is not None:
             return end
 
@@ -190,10 +191,11 @@ def _shorten_request(run: RunState, tokens: int) -> Flow[End | None]:
     return end
 
 
-def _reserve_request(run: RunState, request: Request, tokens: int) -> tuple[Holds, int] | End:
+def _reserve_request(run: RunState, request: Request, tokens: int) -> tuple[Holds, int] | End | None:
     """Reserve the worst case of a request, and return that with the tokens of its input.
 
-    If it is refused, refund the turn and return the end.
+    If it is refused, refund the turn and return the end. None if a rule switched to another model when it heard of the
+    refusal: the request must be built for that model.
     """
     spending = run.spending
     if not spending.is_limited and run.shared is None:
@@ -211,6 +213,8 @@ def _reserve_request(run: RunState, request: Request, tokens: int) -> tuple[Hold
             held = spending.hold_up_to(tokens, max_output)
     if held is None:
         end = refuse_budget(run, next(iter(spending.find_short_budgets(tokens)), "tokens"), tokens)
+        if request.model != run.model.name:
+            return None
         held = spending.hold_up_to(tokens, max_output)  # a rule may have raised the limit when it heard of that
         if held is None:
             if run.likely is not None:
@@ -261,9 +265,11 @@ def _may_retry_empty(run: RunState, reply: Reply) -> bool:
 
 def _handle_failure(run: RunState, failure: ModelFailure, attempt: int) -> Flow[End | ContinueReason | None]:
     """Wait for the next attempt. Return why there is none, or None."""
-    error = {"code": failure.code, "kind": failure.error, "message": failure.message}
+    error = failure.described
     yield from shared_budget.flush(run)
-    end = None if failure.kind is FailureKind.FINAL else check_end(run)
+    fallback = find_fallback(run, failure)
+    is_final = failure.kind is FailureKind.FINAL and fallback is None
+    end = None if is_final else check_end(run)
     if end is not None:
         return end
     if failure.kind is FailureKind.CONTEXT:
@@ -271,15 +277,20 @@ def _handle_failure(run: RunState, failure: ModelFailure, attempt: int) -> Flow[
     if failure.kind is FailureKind.INTERRUPTED:  # not the model's fault, so it takes no retry
         run.recorder.emit(Retried, attempt, 0.0, failure.message)
         return None
-    if failure.kind is FailureKind.FINAL or not run.budget.claim(retries=1):
+    if is_final or not run.budget.claim(retries=1):
         emit_refusals(run)
         run.refund_turn("round_never_started")
         return End(Stop.FAILED, error=error)
-    wait_s = _compute_backoff_s(run, failure, attempt)
-    if run.clock.at + wait_s >= run.budget.work_at:
+    model, starts_again = fallback or (run.model.name, True)
+    wait_s = _compute_backoff_s(run, failure, attempt) if starts_again else 0.0
+    if wait_s and run.clock.at + wait_s >= run.budget.work_at:
         return replace(_refuse_turn(run, "seconds"), error=error)
-    run.recorder.emit(Retried, attempt, wait_s, failure.message)
-    yield from run.perform(Wait(run.clock.at + wait_s))
+    if model == run.model.name:
+        run.recorder.emit(Retried, attempt, wait_s, failure.message)
+    else:
+        change_model(run, model, error, wait_s)
+    if wait_s:
+        yield from run.perform(Wait(run.clock.at + wait_s))
     return None
 
 

@@ -101,7 +101,7 @@ class RunTarget:
             reason = f"{type(error).__name__}: {error}"
         if reason is None:
             run.model.switch(name)
-            run.messages.estimate(run.model.card.base_tokens)  # the new model counts tokens otherwise
+            run.estimate_for_model()
         else:
             run.hooks.add_fault(Fault(by, "use_model", f"the model {name} is not ready: {reason}"))
 

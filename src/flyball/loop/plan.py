@@ -91,6 +91,11 @@ class Prepared(Protocol):
         """Tasks that the call delegates to children."""
         ...
 
+    @property
+    def in_background(self) -> bool:
+        """True if the call is done when its child runs have started."""
+        ...
+
 
 class CallAdmission(Protocol):
     """Gate for the tool calls of one run, such as `tools.Admission`."""
@@ -117,6 +122,10 @@ class CallAdmission(Protocol):
 
     def note(self, name: str, outcome: Outcome) -> None:
         """Record the outcome of a call."""
+        ...
+
+    def pause_children(self, by: str | None) -> None:
+        """Deny calls that start child runs, because of `by`. None means that they may start."""
         ...
 
     def close(self) -> None:
@@ -196,9 +205,16 @@ class ModelSpec:
     cards: Mapping[str, ModelCard]
     """Facts about each model, by name. The key of `main` is ''."""
     others: Mapping[str, ModelFacts] = field(default_factory=dict[str, ModelFacts])
-    """Models that a rule can switch to, by name."""
+    """Models that a rule or a failure can switch to, by name."""
+    fallbacks: tuple[str, ...] = ()
+    """Names of the models to ask after a failure, in this order."""
+    candidates: tuple[str, ...] = field(init=False)
+    """Names of the main model and its fallback models."""
     max_output_tokens: int | None = None
     """Maximum output tokens of one reply, as set by the user. None means that only budgets limit it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "candidates", ("", *self.fallbacks))
 
     def find(self, name: str) -> ModelFacts:
         """Return the model of a card."""
@@ -252,6 +268,8 @@ class ChildrenSpec:
     """True if equal tasks of one batch share one run."""
     max_concurrent: int = 1
     """Maximum number of child runs at the same time."""
+    in_background: bool = False
+    """True if child runs may work in the background."""
     stall_s: float = math.inf
     """Seconds without progress after which a child run is stopped."""
 

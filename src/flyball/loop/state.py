@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from .. import event
+from ..budget.model_spending import ModelSpending
 from ..budget.spending import Spending
 from ..errors import UnknownBudget
 from ..outcome import Success
@@ -18,9 +19,10 @@ from ..result import Result
 from ..rules.thresholds import StartCache
 from ..steadiness import Duplicates
 from .active_model import ActiveModel
+from .background_runs import BackgroundRuns
 from .calibration import LikelyTokens
 from .clock import LoopClock
-from .effects import Answer, Append, Effect, Extend, Flow, Grant, Hung, Late, Signal
+from .effects import Answer, Append, ChildDone, Effect, Extend, Flow, Grant, Hung, Late, PauseChildren, Signal
 from .evidence import EvidenceTracker
 from .hooks import Hooks
 from .messages import MessageLog
@@ -36,9 +38,9 @@ class RunState:
     """State of one run, in parts."""
 
     __slots__ = (
-        "admission", "approvals", "budget", "children", "clock", "completion", "evidence", "hooks", "hung", "likely",
-        "messages", "model", "plan", "progress", "recorder", "reflections", "repetition", "request_deadline", "shared",
-        "signals", "spec", "spending", "state", "turns",
+        "admission", "approvals", "background", "budget", "children", "clock", "completion", "evidence", "hooks",
+        "hung", "likely", "messages", "model", "plan", "progress", "recorder", "reflections", "repetition",
+        "request_deadline", "shared", "signals", "spec", "spending", "state", "turns",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
@@ -52,7 +54,8 @@ class RunState:
         self.budget = limits.open(self.clock, plan.max_seconds, plan.max_amounts, plan.level)
         if plan.elapsed_s:
             self.clock.at = recorder.at = plan.elapsed_s
-        self.spending = Spending(self.budget, spec.model.cards[""].price, spec.model.main.name)
+        main, kind = spec.model.main, ModelSpending if spec.limits.has_model_budgets else Spending
+        self.spending = kind(self.budget, spec.model.cards[""].price, main.name, provider=main.provider)
         self.model = ActiveModel(spec, self.spending, self.budget)
         self.admission = spec.tools.admission(self.budget)
         self.messages = MessageLog(plan.messages, plan.run_id, self.clock, plan.stored_count)
@@ -80,6 +83,8 @@ class RunState:
         if spec.completion.may_end_early:
             self.completion.checks_calls = True
         self.reflections = Reflections()
+        self.background = BackgroundRuns() if spec.children.in_background else None
+        """Child runs in the background. None if the agent has none."""
         self.children: Sequence[Result] = ()
         """Results of child runs."""
         self.request_deadline = 0.0
@@ -131,6 +136,12 @@ class RunState:
                 self.recorder.emit(event.LateResultDropped, call_id, tool)
             case Hung(count):
                 self.hung += count
+            case ChildDone():
+                if self.background is not None:
+                    self.background.received.append(signal)
+            case PauseChildren(paused, by):
+                self.admission.pause_children(by if paused else None)
+                self.recorder.emit(event.ChildrenPaused if paused else event.ChildrenResumed, by)
             case _:
                 self.signals.receive(signal)
 
@@ -161,6 +172,11 @@ class RunState:
         if reply.text:
             self.progress.text = reply.text
         return calls
+
+    def estimate_for_model(self) -> None:
+        """Estimate the next request anew, for a model that counts tokens otherwise than the last one."""
+        self.likely = None
+        self.messages.estimate(self.model.card.base_tokens)
 
     def add_steered(self) -> bool:
         """Add steered texts to the messages. Return True if there were any."""

@@ -11,6 +11,7 @@ from ..outcome import BaseOutcome, Cancelled, Denied, Outcome, Reason, Status, S
 from ..progress import Point, apply_changes
 from ..request import Call, Finish
 from . import approval, children, duplicates, shared_budget
+from .background import COLLECT, collect_results
 from .effects import Act, Flow
 from .orders import call_hooks, emit_refusals
 from .plan import Prepared
@@ -39,6 +40,8 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
                 others[call.id] = ready
                 if run.evidence is not None:
                     run.evidence.withdraw(ready)
+            elif run.background is not None and call.name == COLLECT:
+                others[call.id] = yield from collect_results(run, run.background, ready)
             elif tools.recall is not None and call.name == tools.recall["name"]:
                 others[call.id] = read_artifact(run, ready)
             else:
@@ -75,7 +78,10 @@ def _claim_shared(run: RunState, shared: SharedBudget, prepared: Prepared) -> Fl
     refusal = yield from shared_budget.claim(run, shared, **prepared.counts)
     if refusal is not None:
         return _build_denied(prepared.call, Reason.BUDGET, refusal.warning)
-    return run.admission.claim(prepared) or prepared
+    denied = run.admission.claim(prepared)
+    if denied is not None:  # a signal came with the grant
+        shared.refund("call_never_made", prepared.counts)
+    return denied or prepared
 
 
 def _withdraw_if_over(run: RunState, shared: SharedBudget, started: list[Prepared], others: dict[str, Outcome]) -> None:

@@ -16,6 +16,7 @@ from ..errors import ConfigError, UsageError
 from ..event import (
     BudgetRefused,
     Event,
+    FellBack,
     GraceStarted,
     Header,
     ModelReplied,
@@ -140,6 +141,7 @@ class OtelSink:
             BudgetRefused: self._on_budget_refused,
             GraceStarted: _add_run_event,
             Retried: _add_run_event,
+            FellBack: _add_run_event,
         }
 
     def __call__(self, event: Event) -> None:
@@ -322,6 +324,7 @@ _RUN_EVENT_FIELDS: Mapping[type[Event], tuple[str, ...]] = {
     BudgetRefused: ("budget", "flag"),
     GraceStarted: ("reason",),
     Retried: ("attempt", "wait_s"),
+    FellBack: ("model", "to", "code", "wait_s"),
 }
 """Events added to the span of a run, with their recorded fields. No field contains prompts or replies."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from ..budget.run_budget import TurnBudget
 from ..errors import RemoteRefused
+from ..loop.child_report import format_results, to_row
 from ..loop.child_task import ChildTask
 from ..loop.children import distinct_tasks
 from ..outcome import Denied, Failure, Reason, Success
@@ -16,11 +16,8 @@ from ..request import Call
 from ..result import Result, Stop
 from ..tools.call import ToolCallRun
 from ..tools.definition import Tool
-from ..tools.excerpt import MAX_CHARACTERS
 
 _STOP_ORDER = list(Stop)
-_HEADER_CHARACTERS = 500
-"""Characters reserved for the header of each child run, which rarely needs as many."""
 
 
 class ChildCallRun(ToolCallRun):
@@ -49,9 +46,9 @@ class ChildCallRun(ToolCallRun):
         """Close the call after all child runs have ended. It is done if all of them completed."""
         results = [task.result for task in self.tasks if task.result is not None]
         assert len(results) == len(self.tasks), "every task has its result"
-        header, text = self._outcome_fields(now), _format_results(self.tasks, results)
+        header, text = self._outcome_fields(now), format_results(self.tasks, results)
         if all(result.completed for result in results):
-            value = [_to_row(task, result) for task, result in zip(self.tasks, results, strict=True)]
+            value = [to_row(task, result) for task, result in zip(self.tasks, results, strict=True)]
             return self.close(Success(content=text, value=value, **header))
         if all(_is_refused(result) for result in results):
             return self.close(Denied(reason=Reason.REFUSED, message=text, **header))
@@ -63,54 +60,30 @@ class ChildCallRun(ToolCallRun):
         return {**super()._outcome_fields(now), "children": tuple(result for result in ended if result is not None)}
 
 
+class BackgroundCallRun(ChildCallRun):
+    """Call of `delegate` whose child runs work in the background. It is done when they have started."""
+
+    __slots__ = ()
+
+    in_background = True
+
+    def close_started(self, now: float) -> bool:
+        """Close the call with the handles of its child runs."""
+        rows = [
+            {"child": task.spec.name, "handle": task.handle, "run_id": task.run_id}
+            for task in distinct_tasks(self.tasks)
+        ]
+        lines = [f"- {row['handle']}: {row['child']}" for row in rows]
+        text = "\n".join([f"{_STARTED}", *lines])
+        return self.close(Success(content=text, value=rows, **super()._outcome_fields(now)))
+
+
+_STARTED = (
+    "Started in the background. A message will tell each result; until then do other work. The tool collect waits for "
+    "results. The handles:"
+)
+
+
 def _is_refused(result: Result) -> bool:
     """Return True if a remote agent refused the run, so that nothing happened."""
     return result.error is not None and result.error.get("code") == RemoteRefused.code
-
-
-def _format_results(tasks: Sequence[ChildTask], results: Sequence[Result]) -> str:
-    """Return the text for the parent's model. Each child run gets an equal share of the characters."""
-    max_characters = max(_HEADER_CHARACTERS, MAX_CHARACTERS // len(results) - _HEADER_CHARACTERS)
-    texts = [_format_result(task, result, max_characters) for task, result in zip(tasks, results, strict=True)]
-    if len(texts) == 1:
-        return texts[0]
-    return "\n\n".join(f"[{n}] {text}" for n, text in enumerate(texts, 1))
-
-
-def _format_result(task: ChildTask, result: Result, max_characters: int) -> str:
-    """Return why a child run ended, its calls, and its text."""
-    flags = f" ({', '.join(result.flags)})" if result.flags else ""
-    calls = _format_calls(result)
-    made = f" Its calls: {calls}." if calls else ""
-    head = _truncate(f"{task.spec.name}: {result.stop.value}{flags}. {result.explain()}{made}", 2 * _HEADER_CHARACTERS)
-    return f"{head}\n{_truncate(result.text.strip() or 'It returned no text.', max_characters)}"
-
-
-def _truncate(text: str, max_characters: int) -> str:
-    """Return at most so many characters. A remote agent may write long texts where ours are short."""
-    return (
-        text
-        if len(text) <= max_characters
-        else f"{text[:max_characters]}… ({len(text)} characters; the rest is not shown)"
-    )
-
-
-def _format_calls(result: Result) -> str:
-    """Return how often each tool was called, and how often it failed."""
-    made = Counter(outcome.tool for outcome in result.tool_results)
-    failed = Counter(outcome.tool for outcome in result.tool_results if not outcome.ok)
-    rows = [f"{tool} {n}" + (f" ({failed[tool]} failed)" if failed[tool] else "") for tool, n in made.items()]
-    return ", ".join(rows[:10]) + (", …" if len(rows) > 10 else "")
-
-
-def _to_row(task: ChildTask, result: Result) -> dict[str, Any]:
-    """Return the same for programs."""
-    return {
-        "child": task.spec.name,
-        "run_id": result.run_id,
-        "stop": result.stop.value,
-        "flags": list(result.flags),
-        "text": result.text,
-        "seconds": result.seconds,
-        "budgets": {name: [one.used, one.ceiling] for name, one in result.budgets.items() if one.used},
-    }

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import anyio
+from anyio.abc import TaskGroup
 
-from .._internal.workers import loop_time
+from .._internal.workers import get_call_soon, loop_time
 from ..budget.deadline import SYSTEM, Clock
 from ..budget.run_budget import TurnBudget
 from ..chain.caller import POSITION
-from ..errors import describe_error
+from ..errors import DelegationPaused, describe_error
 from ..loop.child_task import ChildTask
 from ..loop.children import distinct_tasks
+from ..loop.effects import ChildDone
 from ..loop.ending import End
 from ..loop.plan import Plan
 from ..outcome import Outcome
@@ -26,7 +28,7 @@ from ..tools.call import ToolCallRun
 from ..tools.runner import ToolRunner
 from .approval import Person
 from .child_budget import ChildBudgets
-from .child_call import ChildCallRun
+from .child_call import BackgroundCallRun, ChildCallRun
 from .driver import RunDriver
 from .effect_journal import EffectJournal
 from .runner import Runner, SignalQueue
@@ -79,6 +81,14 @@ def build_driver(
     )
 
 
+@dataclass(slots=True, eq=False)
+class _BackgroundTask:
+    """Child run in the background."""
+
+    scope: anyio.CancelScope
+    done: anyio.Event
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class ChildRunner(ToolRunner):
     """Makes the calls of a run that can delegate. Each child run has a result when its call is closed."""
@@ -95,6 +105,10 @@ class ChildRunner(ToolRunner):
     journal: EffectJournal | None
     _running: dict[str, Runner] = field(default_factory=dict[str, Runner])
     _semaphore: anyio.Semaphore | None = None
+    _background: TaskGroup | None = None
+    """Tasks of child runs in the background, while the run is driven. None if the agent has none."""
+    _open: dict[str, _BackgroundTask] = field(default_factory=dict[str, "_BackgroundTask"])
+    """Child runs in the background that have not ended, by run id."""
 
     @property
     def running_children(self) -> Mapping[str, Runner]:
@@ -104,6 +118,8 @@ class ChildRunner(ToolRunner):
     def run_call(self, tool_call: ToolCallRun) -> Awaitable[Sequence[Outcome | None]]:
         """Make one call that has started. The caller enforces its deadline."""
         self.budgets.uncounted_children = 0
+        if isinstance(tool_call, BackgroundCallRun):
+            return self._start_call(tool_call)
         return (
             self._run_tasks([tool_call])
             if isinstance(tool_call, ChildCallRun)
@@ -113,6 +129,12 @@ class ChildRunner(ToolRunner):
     async def perform(self, tool_calls: Sequence[ToolCallRun], deadline: float) -> None:
         """Make tool calls and child runs in parallel. All have their outcome afterwards, even on a cancel."""
         self.budgets.uncounted_children = 0
+        for one in tool_calls:
+            if isinstance(one, BackgroundCallRun):
+                one.start(self.clock.now(), deadline)
+                self.launch(one, deadline)
+                one.close_started(self.clock.now())
+        tool_calls = [one for one in tool_calls if not isinstance(one, BackgroundCallRun)]
         children = [one for one in tool_calls if isinstance(one, ChildCallRun)]
         if not children:
             await ToolRunner.perform(self, tool_calls, deadline)
@@ -130,6 +152,54 @@ class ChildRunner(ToolRunner):
         finally:
             self.interrupt(tool_calls)
 
+    async def _start_call(self, tool_call: BackgroundCallRun) -> Sequence[Outcome | None]:
+        self.launch(tool_call, tool_call.deadline)
+        tool_call.close_started(self.clock.now())
+        return [tool_call.outcome]
+
+    def open_background(self, tasks: TaskGroup) -> None:
+        """Drive child runs in the background in this task group from now on."""
+        self._background = tasks
+        if self.stall_s < math.inf:
+            tasks.start_soon(self._watch_stalls)
+
+    def launch(self, tool_call: BackgroundCallRun, deadline: float, ended: Collection[str] = ()) -> None:
+        """Start the child runs of a call in the background, except those that have `ended`."""
+        assert self._background is not None, "the driver has opened the background"
+        for task in distinct_tasks(tool_call.tasks):
+            if task.run_id not in ended:
+                entry = self._open[task.run_id] = _BackgroundTask(anyio.CancelScope(), anyio.Event())
+                self._background.start_soon(self._drive_in_background, task, deadline, entry)
+
+    async def _drive_in_background(self, task: ChildTask, until: float, entry: _BackgroundTask) -> None:
+        """Drive one child run to its end, and signal its result to the run."""
+        try:
+            with entry.scope as scope:
+                scope.deadline = min(scope.deadline, loop_time() + until - self.clock.now())
+                if task.own_result is None:
+                    await self._drive_when_free(task, until)
+        finally:
+            result = task.own_result or self.budgets.build_unstarted_result(
+                task, self.tree_clock.wall(), End(Stop.CANCELLED, by="parent")
+            )
+            task.own_result = result
+            self._open.pop(task.run_id, None)
+            self.parent_signals.send(ChildDone(task.run_id, result))
+            entry.done.set()
+
+    async def wait_for_children(self, run_ids: Sequence[str], seconds: float, *, cancel: bool = False) -> None:
+        """Wait until these child runs in the background have ended, for limited seconds."""
+        entries = [self._open[run_id] for run_id in run_ids if run_id in self._open]
+        for entry in entries if cancel else ():
+            entry.scope.cancel()
+        with anyio.move_on_after(max(0.0, seconds)):
+            for entry in entries:
+                await entry.done.wait()
+
+    async def close_background(self) -> None:
+        """Cancel all child runs in the background, and wait for their end."""
+        await self.wait_for_children(tuple(self._open), math.inf, cancel=True)
+
     def interrupt(self, tool_calls: Sequence[ToolCallRun], *, timed_out: bool = False, hung: bool = False) -> None:
         """Close calls that are still open. A child run that did not start ends as cancelled by its parent."""
         for tool_call in tool_calls:
@@ -145,6 +215,8 @@ class ChildRunner(ToolRunner):
         tool_call.commit()  # a call that was left behind starts no child run
         if not tool_call.tool.is_async:
             return await ToolRunner.delegate(self, tool_call, child, goal, context)
+        if self.parent_signals.paused_children is not None:
+            raise DelegationPaused(self.parent_signals.paused_children.by)
         task = self.budgets.claim_child(tool_call, child, goal, context)
         try:
             await self._run_watched(partial(self._drive_when_free, task, tool_call.deadline))
@@ -184,7 +256,7 @@ class ChildRunner(ToolRunner):
     async def _run_watched(self, work: Callable[[], Awaitable[None]]) -> None:
         """Await the work, and interrupt child runs that stall meanwhile."""
         async with anyio.create_task_group() as watching:
-            if self.stall_s < math.inf:
+            if self.stall_s < math.inf and self._background is None:
                 watching.start_soon(self._watch_stalls)
             await work()
             watching.cancel_scope.cancel()
@@ -199,11 +271,23 @@ class ChildRunner(ToolRunner):
             await anyio.sleep(max(self.stall_s / 20, self.stall_s - max(idle.values(), default=0.0)))
 
     async def _drive_when_free(self, task: ChildTask, until: float) -> None:
-        """Drive one child run to its end, as soon as fewer than `max_concurrent` are in progress."""
+        """Drive one child run to its end, as soon as child runs may start and fewer than `max_concurrent` do."""
+        await self._wait_while_paused()
         # With `fast_acquire` no other task runs in between, so child runs start in their order.
         self._semaphore = self._semaphore or anyio.Semaphore(self.max_concurrent, fast_acquire=True)
         async with self._semaphore:
             await self._drive_child(task, until)
+
+    async def _wait_while_paused(self) -> None:
+        """Wait until child runs may start. The deadline of the call ends the wait."""
+        signals = self.parent_signals
+        while signals.find_pause() is not None:
+            resumed, call_soon = anyio.Event(), get_call_soon()
+            with signals.lock:
+                signals.resume_waiters = [*(signals.resume_waiters or ()), partial(call_soon, resumed.set)]
+                is_paused = signals.find_pause() is not None
+            if is_paused:
+                await resumed.wait()
 
     async def _drive_child(self, task: ChildTask, until: float) -> None:
         """Drive one child run to its end. Its failure is its result, never an exception of its parent."""
@@ -215,6 +299,8 @@ class ChildRunner(ToolRunner):
             )
             return
         self._running[task.run_id] = driver
+        if self.parent_signals.paused_children is not None:  # while it was being built
+            driver.signals.send(self.parent_signals.paused_children)
         token = POSITION.set(POSITION.get().for_children(self.run_id))
         try:
             task.own_result = await driver.drive()

@@ -8,7 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from threading import get_ident
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
@@ -40,6 +40,9 @@ from .store_calls import CLOSING_S
 from .timer import RunTimer
 from .tool_events import CallSoon, ToolEvents
 from .tool_sources import OpenSources, open_sources
+
+if TYPE_CHECKING:
+    from .children import ChildRunner  # cycle: it builds drivers
 
 _CHILD_CHECKS = 100
 """Checks that a call with child runs has to end after its cancel."""
@@ -204,7 +207,27 @@ class RunDriver:
         self._until = self.effects.until = plan.until
         self.effects.tool_runner.state = plan.state
 
-    async def _play(self) -> Result:
+    async def _play_with_background(self) -> Result:
+        """Perform effects while child runs work in the background. All have ended afterwards."""
+        error: BaseException | None = None
+        async with anyio.create_task_group() as tasks:
+            cast("ChildRunner", self.effects.tool_runner).open_background(tasks)
+            try:
+                await self._play_alone()
+            except anyio.get_cancelled_exc_class():
+                raise
+            except BaseException as found:  # the task group would put it into a group
+                error = found
+            tasks.cancel_scope.cancel()
+        if error is not None:
+            raise error
+        assert self.result is not None, "a loop that has ended has its result"
+        return self.result
+
+    def _play(self) -> Coroutine[Any, Any, Result]:
+        return self._play_with_background() if self._plan.spec.children.in_background else self._play_alone()
+
+    async def _play_alone(self) -> Result:
         """Perform effects until the loop ends or the run is cancelled. On asyncio a task that hangs is replaced."""
         self._bind_thread()
         if self.timer.is_on_trio():
@@ -351,6 +374,7 @@ class RunDriver:
         """End the loop after a cancel: save messages and settle budgets for a limited time, interrupt the rest."""
         if effect is not None and not self.signals.ended:
             with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CLOSING_S):
+                await self.effects.tool_runner.close_background()
                 while effect is not None:
                     saves = isinstance(effect, Append | Grant)
                     answer = await self._perform_stored(effect) if saves else self.effects.interrupt(effect)

@@ -127,6 +127,10 @@ class RunEffects:
     async def wait(self, effect: Wait) -> None:
         """Wait until the given time."""
         self._timer.set_deadline(math.inf)
+        if effect.runs:
+            seconds = effect.until - self._timer.now()
+            await self.tool_runner.wait_for_children(effect.runs, seconds, cancel=effect.cancel)
+            return
         await anyio.sleep(max(0.0, effect.until - self._timer.now()))
 
     def interrupt(self, effect: Effect[Any], *, hung: bool = False) -> Any:

@@ -13,10 +13,12 @@ from ..errors import ResumeError, UsageError
 from ..loop.effects import (
     Answer,
     Cancel,
+    ChildDone,
     Extend,
     Hung,
     Late,
     LeaseLost,
+    PauseChildren,
     Signal,
     Stalled,
     Steer,
@@ -75,7 +77,9 @@ def is_open(value: object) -> bool:
 
 def _select_kept(signals: Iterable[Signal]) -> list[Signal]:
     """Return the signals that count after a pause: their senders know that the run has received them."""
-    return [signal for signal in signals if isinstance(signal, Steer | Extend | Late | Hung)]
+    return [
+        signal for signal in signals if isinstance(signal, Steer | Extend | Late | Hung | PauseChildren | ChildDone)
+    ]
 
 
 def _nothing() -> None:
@@ -92,6 +96,8 @@ JOURNAL_CODEC = Codec(
     tags={
         "Answer": Answer, "Cancel": Cancel, "Steer": Steer, "Extend": Extend, "TimeUp": TimeUp, "LeaseLost": LeaseLost,
         "Late": Late, "Hung": Hung, "Stalled": Stalled, "Unkept": StoreFailed,
+        "PauseChildren": PauseChildren,
+        "ChildDone": ChildDone,
     }
 )  # fmt: skip
 """Codec of journal rows."""

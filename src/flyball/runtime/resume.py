@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ..event import Event
-from ..loop.effects import Act, Answer, Append, Ask, Effect, Grant, Wait
-from ..outcome import Failure
+from ..loop.effects import Act, Answer, Append, Ask, ChildDone, Effect, Grant, PauseChildren, Wait
+from ..outcome import Failure, Success
 from ..recorder import Recorder, Sink
 from ..request import FailureKind, ModelFailure
 from ..result import Result, Stop
 from ..tools.call import ToolCallRun
-from .child_call import ChildCallRun
+from .child_call import BackgroundCallRun, ChildCallRun
 from .effect_journal import EffectJournal
 from .history import RunHistory, StartedEffect
 
 if TYPE_CHECKING:
+    from .children import ChildRunner  # cycle: it builds drivers
     from .driver import RunDriver  # cycle: its type only; the driver calls these functions
 
 _INTERRUPTED = ModelFailure(
@@ -28,11 +29,17 @@ _UNKNOWN = "the process ended during the call. It is not known whether the call 
 def resume_run(driver: RunDriver, history: RunHistory, journal: EffectJournal) -> Effect[Any] | None:
     """Replay the recorded part of a run, and return the next effect to perform. None means that the run has ended."""
     opened_s = driver.timer.now()
+    started_calls: list[tuple[BackgroundCallRun, float]] = []
     driver.effects.add_verdicts(history.later_verdicts)
-    effect = _replay_answers(driver, history, journal)
+    effect = _replay_answers(driver, history, journal, started_calls)
     driver.timer.set_elapsed(history.at + opened_s)
+    for signal in (signal for answer in history.answers for signal in answer.signals):
+        if isinstance(signal, PauseChildren):
+            driver.signals.note_children(signal)
     for signal in history.signals:
         driver.signals.send(signal)
+    if effect is not None:
+        _launch_open_children(driver, history, started_calls)
     started = history.unanswered
     match effect:
         case Ask() if started is not None:
@@ -43,13 +50,35 @@ def resume_run(driver: RunDriver, history: RunHistory, journal: EffectJournal) -
             return driver.send_answer(effect, None)
         case Act() if started is not None:
             _reopen_calls(effect, started)
+            for tool_call in cast("Sequence[ToolCallRun]", effect.acts):
+                if isinstance(tool_call, BackgroundCallRun) and tool_call.outcome is not None:
+                    _launch_open_children(driver, history, [(tool_call, effect.deadline)])
             return effect
         case _:
             return effect
 
 
-def _replay_answers(driver: RunDriver, history: RunHistory, journal: EffectJournal) -> Effect[Any] | None:
-    """Send the recorded answers. Raises an error if an effect is not the recorded one."""
+def _launch_open_children(
+    driver: RunDriver, history: RunHistory, started_calls: Sequence[tuple[BackgroundCallRun, float]]
+) -> None:
+    """Start child runs in the background again whose result the journal does not have. They resume themselves."""
+    received = [*history.signals, *(signal for answer in history.answers for signal in answer.signals)]
+    ended = {signal.run_id for signal in received if isinstance(signal, ChildDone)}
+    for tool_call, deadline in started_calls:
+        _fail_remote_children(tool_call.tasks)
+        cast("ChildRunner", driver.effects.tool_runner).launch(tool_call, deadline, ended)
+
+
+def _replay_answers(
+    driver: RunDriver,
+    history: RunHistory,
+    journal: EffectJournal,
+    started_calls: list[tuple[BackgroundCallRun, float]],
+) -> Effect[Any] | None:
+    """Send the recorded answers. Raises an error if an effect is not the recorded one.
+
+    `started_calls` gets the calls that had started child runs in the background, with their deadlines.
+    """
     player, started = driver.player, history.started
     muter = EventMuter(driver.recorder, history.events, journal)
 
@@ -57,6 +86,12 @@ def _replay_answers(driver: RunDriver, history: RunHistory, journal: EffectJourn
         if not journal.matches(started[n], effect):
             return False
         journal.record_replayed(effect)
+        if isinstance(effect, Act):
+            started_calls.extend(
+                (call, effect.deadline)
+                for call, outcome in zip(cast("Sequence[ToolCallRun]", effect.acts), answer.value, strict=True)
+                if isinstance(call, BackgroundCallRun) and isinstance(outcome, Success)
+            )
         if journal.is_stored and isinstance(effect, Grant) and answer.value is None:
             driver.effects.reapply_grant(effect)  # in memory, the shared budget still has it
         return True

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from threading import RLock
 from typing import Any, Protocol
 
-from ..loop.effects import Cancel, Extend, LeaseLost, Signal, Steer, StoreFailed
+from ..loop.effects import Cancel, Extend, LeaseLost, PauseChildren, Signal, Steer, StoreFailed
 from ..recorder import Recorder
 from ..result import Result
 
@@ -18,7 +18,16 @@ class SignalQueue:
     that was accepted certainly reaches the loop.
     """
 
-    __slots__ = ("ended", "in_grace_turn", "is_cancelling", "lock", "on_cancel", "pending")
+    __slots__ = (
+        "ended",
+        "in_grace_turn",
+        "is_cancelling",
+        "lock",
+        "on_cancel",
+        "paused_children",
+        "pending",
+        "resume_waiters",
+    )
 
     def __init__(self) -> None:
         self.lock = RLock()
@@ -28,6 +37,10 @@ class SignalQueue:
         self.is_cancelling = False
         """True once a signal has asked to interrupt the effect in progress."""
         self.pending: Sequence[Signal] = ()
+        self.paused_children: PauseChildren | None = None
+        """Signal that no more child runs may start. None if they may."""
+        self.resume_waiters: list[Callable[[], object]] | None = None
+        """Callbacks of child runs that wait to start. They are called on any thread."""
         self.on_cancel: Callable[[], object] | None = None
         """Callback that interrupts the effect in progress. It is called on any thread."""
 
@@ -38,11 +51,25 @@ class SignalQueue:
             if self.ended or (self.in_grace_turn and isinstance(signal, Steer | Extend)):
                 return False
             self.pending = (*self.pending, signal)
+            if type(signal) is PauseChildren:
+                self.note_children(signal)
             if interrupts:
                 self.is_cancelling = True
                 if self.on_cancel is not None:
                     self.on_cancel()
             return True
+
+    def find_pause(self) -> PauseChildren | None:
+        """Return the signal that no more child runs may start, or None."""
+        return self.paused_children
+
+    def note_children(self, signal: PauseChildren) -> None:
+        """Note whether child runs may start, and wake those that wait for it."""
+        with self.lock:
+            self.paused_children = signal if signal.paused else None
+            waiters, self.resume_waiters = self.resume_waiters or (), None
+        for wake in waiters:
+            wake()
 
     def drain(self) -> Sequence[Signal]:
         """Return and remove all signals. The caller holds `lock`."""

@@ -16,6 +16,7 @@ from ..event import (
     BudgetRefused,
     Event,
     Extended,
+    FellBack,
     GraceStarted,
     ModelReplied,
     ModelRequested,
@@ -145,7 +146,7 @@ def _check_the_facts(result: Result) -> None:
 def _check_the_reports(result: Result) -> None:
     """Check that nothing is requested after a report.
 
-    Exceptions are a run whose limits were raised, and a run whose process had died.
+    Exceptions are a run whose limits were raised, one whose process had died, and a report by a fallback model.
     """
     has_reported = was_raised = False
     for event in result.events:
@@ -154,6 +155,8 @@ def _check_the_reports(result: Result) -> None:
             has_reported, was_raised = False, True
         elif isinstance(event, GraceStarted):
             was_raised = False
+        elif isinstance(event, FellBack):
+            has_reported = False
         elif isinstance(event, ModelRequested):
             assert not has_reported, "the model was asked again after the report"
             is_report = event.purpose == Purpose.GRACE.value

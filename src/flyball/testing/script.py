@@ -17,7 +17,7 @@ from ..agent.validate import Task
 from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError, UsageError, suggest_names
 from ..loop import Answer, Decide, Effect
-from ..loop.effects import Signal
+from ..loop.effects import ChildDone, Signal
 from ..loop.plan import AgentSpec, Plan
 from ..loop.player import LoopPlayer
 from ..person import Verdict, parse_answers
@@ -64,6 +64,8 @@ class ScriptDriver:
         self._runner: EffectRunner | None = None
         self._last_plan: Plan | None = None
         self._shared_budget: TurnBudget | None = None
+        self._ended: list[ChildDone] = []
+        """Child runs in the background that ended when the last run paused."""
 
     @property
     def at(self) -> float:
@@ -73,7 +75,7 @@ class ScriptDriver:
     def run(self, task: Task, **options: Unpack[RunOptions]) -> Result:
         """Run a task and return its result."""
         plan = self.agent.plan(task, **options)
-        plan.has_transcript = True
+        plan.has_transcript, self._ended = True, []
         self._last_plan, self._shared_budget = replace(plan, state=dict(plan.state)), options.get("within")
         return self._drive(plan, (), {})
 
@@ -84,6 +86,8 @@ class ScriptDriver:
             raise UsageError("the last run is not paused, so it cannot be resumed")
         questions = [cast("Decide", self.effects[n]).question for n in open_indexes]
         since_pause = slice(open_indexes[0], None)
+        received = [signal for answer in self.answers[since_pause] for signal in answer.signals]
+        self._ended = [signal for signal in received if isinstance(signal, ChildDone)]
         earlier_verdicts = {
             effect.question.id: answer.value
             for effect, answer in zip(self.effects[since_pause], self.answers[since_pause], strict=True)
@@ -110,7 +114,9 @@ class ScriptDriver:
         while player.effect is not None:
             self.effects.append(player.effect)
             value = run_to_end(runner.execute_effect(player.effect))
-            player.send(Answer(value, runner.clock.now(), self._signals.get(len(player.answers), ())))
+            ended = [*self._ended, *runner.take_signals()]
+            self._ended = []
+            player.send(Answer(value, runner.clock.now(), (*self._signals.get(len(player.answers), ()), *ended)))
         runner.close()
         assert player.result is not None, "a loop that has ended has its result"
         return player.result

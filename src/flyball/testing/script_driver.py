@@ -15,10 +15,12 @@ from random import Random
 from typing import Any, TypeVar, cast
 
 from .._internal.workers import WorkerPool
+from ..budget.usage import Usage
 from ..errors import ModelError, describe_error
 from ..event import Delta, ToolReported
 from ..loop import Act, Answer, Ask, Decide, Effect, Grant, Wait
 from ..loop.child_task import ChildTask
+from ..loop.effects import Cancel, ChildDone, Signal
 from ..loop.ending import End
 from ..loop.plan import Plan
 from ..loop.player import LoopPlayer
@@ -29,7 +31,7 @@ from ..person import Approver, Question, Verdict, to_verdict
 from ..request import Finish, ModelFailure, Reply, Request
 from ..result import Result, Stop
 from ..runtime.child_budget import ChildBudgets
-from ..runtime.child_call import ChildCallRun
+from ..runtime.child_call import BackgroundCallRun, ChildCallRun
 from ..runtime.shared_budget import SharedBudgetClient
 from ..tools.call import ToolCallRun
 from ..tools.runner import ToolRunner
@@ -54,6 +56,11 @@ class EffectRunner:
         self._budget_client = (
             None if child_budgets.shared_budget is None else SharedBudgetClient(child_budgets.shared_budget)
         )
+        self._background: dict[str, _Background] = {}
+        """Child runs in the background that have not ended, by id."""
+        self._runners: dict[str, EffectRunner] = {}
+        self.is_cancelled = False
+        """True if the parent has cancelled this run."""
         self._performer = ScriptPerformer(
             run_child=self._run_delegated,
             workers=WorkerPool(),
@@ -79,6 +86,8 @@ class EffectRunner:
                     return ModelFailure.from_error(error)
             case Act(acts, deadline):
                 return (yield from self._make_calls(cast("Sequence[ToolCallRun]", acts), deadline))
+            case Wait(until, runs, cancel) if runs:
+                self._wait_for_children(until, runs, cancel)
             case Wait(until):
                 self.advance_to(until)
             case Decide(question):
@@ -117,7 +126,12 @@ class EffectRunner:
         """
         started_at, self._child_budgets.uncounted_children = self.clock.now(), 0
         free_at = [started_at] * self._performer.parallel
-        children = [call for call in calls if isinstance(call, ChildCallRun)]
+        for call in calls:
+            if isinstance(call, BackgroundCallRun):
+                self._start_in_background(call, started_at, deadline)
+        children = [
+            call for call in calls if isinstance(call, ChildCallRun) and not isinstance(call, BackgroundCallRun)
+        ]
         for call in calls:
             if not isinstance(call, ChildCallRun):
                 heapreplace(free_at, self._make_call(call, free_at[0], deadline))
@@ -135,6 +149,38 @@ class EffectRunner:
             ended_at = max(ended_at, *ended.values())
         self.advance_to(ended_at)
         return [call.outcome for call in calls]
+
+    def _start_in_background(self, tool_call: BackgroundCallRun, now: float, deadline: float) -> None:
+        tool_call.start(now, deadline)
+        for task in tool_call.tasks:
+            self._background[task.run_id] = _Background(task, self._run_child(task, now, deadline), now, now)
+        tool_call.close_started(now)
+
+    def _wait_for_children(self, until: float, runs: Sequence[str], cancel: bool) -> None:
+        """Let child runs in the background work until they end. The time stops there, or at `until`."""
+        waited = [self._background[run_id] for run_id in runs if run_id in self._background]
+        for child in waited:
+            if cancel and child.task.run_id in self._runners:
+                self._runners[child.task.run_id].is_cancelled = True
+            while child.ended_at is None and (cancel or child.at < until):
+                child.step()
+        ends = [until if child.ended_at is None else child.ended_at for child in waited]
+        if not cancel:
+            self.advance_to(min(until, max(ends, default=0.0)))
+        for child in waited if cancel else ():
+            child.ended_at = self.clock.now()
+
+    def take_signals(self) -> list[ChildDone]:
+        """Return the results of child runs in the background that have ended by now."""
+        now, done = self.clock.now(), list[ChildDone]()
+        for run_id, child in list(self._background.items()):
+            while child.ended_at is None and child.at <= now:
+                child.step()
+            if child.ended_at is not None and child.ended_at <= now:
+                assert child.task.own_result is not None, "a child run that has ended has its result"
+                done.append(ChildDone(run_id, child.task.own_result))
+                del self._background[run_id]
+        return done
 
     def _start_child(self, place: tuple[ChildCallRun, int], started_at: float) -> StepGenerator[float]:
         """Return a generator for a child that starts at `started_at`.
@@ -172,7 +218,7 @@ class EffectRunner:
             tree_budget=self._child_budgets.tree_budget,
             resolve_child=resolve_child,
         )
-        runner = EffectRunner(plan, child_budgets, self._script_plan.for_child(task))
+        runner = self._runners[task.run_id] = EffectRunner(plan, child_budgets, self._script_plan.for_child(task))
         task.own_result = yield from runner.run_to_end(plan)
         return runner.clock.now()
 
@@ -183,8 +229,9 @@ class EffectRunner:
         effect = player.start()
         while effect is not None:
             yield self.clock.now()
-            value = yield from self.execute_effect(effect)
-            effect = player.send(Answer(value, self.clock.now()))
+            signals: list[Signal] = [Cancel("parent")] if self.is_cancelled else []
+            value = interrupt_effect(effect) if signals else (yield from self.execute_effect(effect))
+            effect = player.send(Answer(value, self.clock.now(), (*signals, *self.take_signals())))
         self.close()
         assert player.result is not None, "a loop that has ended has its result"
         return player.result
@@ -224,6 +271,38 @@ class EffectRunner:
 
     def on_late_result(self, tool_call: ToolCallRun) -> None:
         """Do nothing: no result is late here."""
+
+
+@dataclass(slots=True)
+class _Background:
+    """Child run in the background."""
+
+    task: ChildTask
+    steps: StepGenerator[float]
+    started_at: float
+    at: float
+    ended_at: float | None = None
+
+    def step(self) -> None:
+        try:
+            self.at = self.started_at + next(self.steps)
+        except StopIteration as end:
+            self.ended_at = self.started_at + end.value
+
+
+def interrupt_effect(effect: Effect[Any]) -> Any:
+    """Return the answer to an effect that a cancel interrupts."""
+    match effect:
+        case Ask():
+            return Reply(usage=Usage(), finish=Finish.CUT)
+        case Act(acts):
+            for call in cast("Sequence[ToolCallRun]", acts):
+                call.cancel(call.started_at)
+            return [call.outcome for call in cast("Sequence[ToolCallRun]", acts)]
+        case Decide():
+            return Verdict(None)
+        case _:
+            return None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

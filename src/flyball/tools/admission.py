@@ -133,6 +133,9 @@ class Admission:
         if isinstance(outcome, Timeout) and not self.tools[name].retry_on_timeout:
             self._blocked |= {name}
 
+    def pause_children(self, by: str | None) -> None:
+        """Do nothing: these calls start no child runs."""
+
     def close(self) -> None:
         """Do nothing: this class holds no resources."""
 

@@ -38,6 +38,17 @@ def read_artifact(id: str, offset: Annotated[int, Field(ge=0)] = 0, length: Anno
     raise UsageError("read_artifact works only in the run of an agent: the loop answers it")
 
 
+@tool(effects="write", poll=True, duplicates="allow")
+def collect(runs: list[str] | None = None, seconds: Annotated[float | None, Field(ge=0)] = None) -> str:
+    """Wait for agents that work in the background, and return their results.
+
+    Args:
+        runs: the handles to wait for. Default: all
+        seconds: maximum seconds to wait. Default: as long as the run may take
+    """
+    raise UsageError("collect works only in the run of an agent: the loop answers it")
+
+
 class Compaction:
     """Factory of tool calls that summarize messages with a user's function."""
 

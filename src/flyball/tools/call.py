@@ -39,6 +39,8 @@ class ToolCallRun(OutcomeSlot):
     """Units that the call claims from shared budgets, by budget name."""
     tasks: Sequence[Any] = ()
     """Tasks that the call delegates to child runs."""
+    in_background: bool = False
+    """True if the call is done when its child runs have started."""
     answer = ""
     """Answer of the person who was asked about the call."""
     children: tuple[Any, ...] = ()

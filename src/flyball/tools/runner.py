@@ -233,6 +233,12 @@ class ToolRunner:
             position=self._build_position(tool_call),
         )
 
+    async def wait_for_children(self, run_ids: Sequence[str], seconds: float, *, cancel: bool = False) -> None:
+        """Do nothing: this class starts no child runs."""
+
+    async def close_background(self) -> None:
+        """Do nothing: this class starts no child runs."""
+
     async def delegate(self, tool_call: ToolCallRun, child: object, goal: str, context: str) -> Result:
         """Run a child agent for a tool.
 

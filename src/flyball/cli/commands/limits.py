@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
+from ...budget.model_limits import FIELDS, TABLE, iter_model_settings
 from ...budget.registry import BudgetSpec, IterationBudgetRegistry, Resolution
 from ...errors import SettingError, format_for_command, suggest_names
 from ...settings import Setting, Settings, variable_for
 from ...steadiness import SETTINGS, Thresholds
+from ...unit import Unit
 from ..output import print_table
 
 _HEADERS = ("budget", "ceiling", "from", "allowed", "setting")
@@ -31,15 +34,17 @@ def limits(
     """
     registry = IterationBudgetRegistry()
     rows = [(spec, _resolve(registry, spec)) for spec in registry]
+    model_rows = _list_model_rows(registry.settings)
     unread = _find_unread(registry)
     if as_json:
         record = {
             "limits": [_build_record(*row) for row in rows],
+            "by_model": [_build_model_record(row) for row in model_rows],
             "unread": [_format_unread(*entry) for entry in unread],
         }
         typer.echo(json.dumps(record, indent=2))
     else:
-        _print_table(rows)
+        _print_table(rows, model_rows)
         for entry in unread:
             typer.echo(_format_unread(*entry), err=True)
     errors = find_setting_errors(registry)
@@ -57,8 +62,37 @@ def find_setting_errors(registry: IterationBudgetRegistry) -> list[SettingError]
     errors = [error for error in resolutions if isinstance(error, SettingError)]
     errors += _find_threshold_errors(registry.settings)
     errors += find_price_errors(registry.settings)
+    errors += _find_model_errors(registry.settings)
     errors += _find_mode_errors(registry)
     return list({str(error): error for error in errors}.values())  # several budgets may read one setting
+
+
+def _find_model_errors(settings: Settings) -> list[SettingError]:
+    try:
+        list(iter_model_settings(settings))
+    except SettingError as error:
+        return [error]
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class _ModelRow:
+    """Limit of one model, from the settings."""
+
+    name: str
+    setting: Setting
+    unit: Unit
+    amount: int | float
+
+
+def _list_model_rows(settings: Settings) -> list[_ModelRow]:
+    """Return the limits per model. Empty if one of them is wrong: the error is shown instead."""
+    if _find_model_errors(settings):
+        return []
+    return [
+        _ModelRow(f"{field} of {pattern}", setting, FIELDS[field][1], amount)
+        for pattern, field, setting, amount in iter_model_settings(settings)
+    ]
 
 
 def _resolve(registry: IterationBudgetRegistry, spec: BudgetSpec) -> Resolution | SettingError:
@@ -80,8 +114,8 @@ def _find_unread(registry: IterationBudgetRegistry) -> list[tuple[Setting, list[
     unread: list[tuple[Setting, list[str]]] = []
     for setting in registry.settings:
         mode, key = _split_mode(setting.key)
-        if mode is None and key.startswith("prices"):
-            continue  # checked by find_price_errors
+        if mode is None and key.startswith(("prices", TABLE)):
+            continue  # checked by find_setting_errors
         if key.startswith("rules."):
             suggestion = _suggest_rule_key(key)
             if suggestion is not None:
@@ -170,7 +204,17 @@ def _build_record(spec: BudgetSpec, resolution: Resolution | SettingError) -> di
     }
 
 
-def _print_table(rows: list[tuple[BudgetSpec, Resolution | SettingError]]) -> None:
+def _build_model_record(row: _ModelRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "unit": row.unit,
+        "setting": row.setting.key,
+        "ceiling": row.unit.outer(row.amount),
+        "source": row.setting.source,
+    }
+
+
+def _print_table(rows: list[tuple[BudgetSpec, Resolution | SettingError]], model_rows: list[_ModelRow]) -> None:
     table: list[tuple[str, ...]] = []
     for spec, resolution in rows:
         show = spec.unit.show
@@ -181,6 +225,8 @@ def _print_table(rows: list[tuple[BudgetSpec, Resolution | SettingError]]) -> No
             cells = (show(resolution.value), resolution.source + clamped, resolution.bounds.show(spec.unit))
         counted = None if isinstance(resolution, SettingError) else resolution.setting
         table.append((spec.name, *cells, counted or spec.setting or ""))
+    for row in model_rows:
+        table.append((row.name, row.unit.show(row.amount), row.setting.source, "", row.setting.key))
     print_table(
         _HEADERS, table, right=("ceiling",), columns_for=_COLUMNS_FOR, wrapped=("from",), styles={_INVALID: "red"}
     )
