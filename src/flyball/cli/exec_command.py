@@ -108,7 +108,7 @@ def build_options(command: Sequence[str], options: ExecOptions, registry: Iterat
         observe=options.observe,
         rules=_load_rules(options.rules),
         registry=registry,
-        metadata={"command": describe_command(command)},
+        metadata={"exec_command": describe_command(command)},
     )
 
 
@@ -214,7 +214,7 @@ class ProgramRecord:
         """Record that the run started."""
         from ..store import Start
 
-        metadata = {"command": self._command}
+        metadata = {"exec_command": self._command}
         start = Start(at=time.time(), agent=_AGENT, task=self._command, metadata=metadata)
         self._keep(lambda store: store.runs.start(self._run_id, start))
 

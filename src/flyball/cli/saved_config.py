@@ -67,7 +67,7 @@ def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
     can only be resumed there.
     """
     where = f"run {entry.run_id}"
-    if JsonReader(entry.start.metadata).text("command"):
+    if JsonReader(entry.start.metadata).text("exec_command"):
         raise UsageError(f"{where} is that of a program under flyball exec, which cannot be resumed: run it again")
     saved = _read_saved(entry)
     if not saved.text("folder"):

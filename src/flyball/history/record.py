@@ -117,7 +117,7 @@ class RunRecord:
     @property
     def command(self) -> str:
         """Command line of a program under a gateway. Empty for other runs."""
-        return self.data.nested("metadata").text("command")
+        return self.data.nested("metadata").text("exec_command")
 
     @property
     def messages(self) -> list[JsonReader]:
