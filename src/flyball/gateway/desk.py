@@ -325,7 +325,7 @@ class Desk:
         )
 
     def withdraw(self, ticket: Ticket, error: str) -> None:
-        """Give back the claim of a request that was not answered."""
+        """Refund the claim of a request that was not answered."""
         turn = ticket.turn
         assert turn is not None
         turn.withdraw("round_never_started")
