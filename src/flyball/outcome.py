@@ -90,6 +90,11 @@ class BaseOutcome:
             row["children"] = [child.run_id for child in self.children]
         return row
 
+    def add_note(self, note: str) -> None:
+        """Add text for the model, once. A replayed outcome may have it already."""
+        if note not in self.note:
+            self.note = f"{self.note}; {note}" if self.note else note
+
     @property
     def text(self) -> str:
         """Return the text that the model sees, with the note."""

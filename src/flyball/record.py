@@ -181,7 +181,7 @@ def _describe_run_outcome(result: Result) -> dict[str, Any]:
 
 
 def _get_status(result: Result) -> str:
-    if any(getattr(question, "about", None) is About.CLIENT_TOOL for question in result.questions):
+    if result.awaits_client_tools:
         return "client_tools_pending"
     return _STATUS[result.stop]
 

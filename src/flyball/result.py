@@ -17,7 +17,7 @@ from .errors import RunStopped, truncate
 from .event import Event
 from .message import Message
 from .outcome import Outcome
-from .person import Question
+from .person import About, Question
 from .request import Call
 from .unit import Unit
 
@@ -163,6 +163,11 @@ class Result(Generic[Output]):
                 total[model] = total.get(model, 0) + cost
         return total
 
+    @property
+    def awaits_client_tools(self) -> bool:
+        """True if the run is paused until its caller passes the results of client tools."""
+        return any(getattr(question, "about", None) is About.CLIENT_TOOL for question in self.questions)
+
     def raise_for_stop(self) -> None:
         """Raise RunStopped, with this result on it, unless the run completed."""
         if not self.completed:
@@ -197,7 +202,7 @@ class Result(Generic[Output]):
         return [_format_used(name, snapshot) for name, snapshot in budgets if snapshot.used and name != "depth"]
 
     def _explain_stop(self) -> str:
-        why = _REASONS[self.stop]
+        why = "It waits for the results of client tools" if self.awaits_client_tools else _REASONS[self.stop]
         if self.stop is Stop.HALTED and self.stopped_by:
             why = f"{why} by {self.stopped_by}"
         if self.stop in _REASONS_WITH_WARNING and self.warning:
@@ -217,6 +222,8 @@ class Result(Generic[Output]):
         """Return what would let the run continue, with the options to set."""
         if self.store_error is not None:
             return self._explain_unstored(self.store_error)
+        if self.awaits_client_tools:
+            return "It continues when they are passed to resume."
         next_step = _NEXT_STEPS[self.stop]
         remedies = self._list_remedies() if self.stop in (Stop.BUDGET, Stop.DEADLINE) else []
         return f"{next_step.removesuffix('.')}: {'; '.join(remedies)}." if remedies else next_step

@@ -25,6 +25,13 @@ def test_the_limits_follow_the_instructions_and_are_the_same_in_every_request() 
     assert (len(shown), set(shown)) == (3, {"Be brief.\n\nYour limits: 5 turns, 9,000 tokens, 60 s."})
 
 
+def test_limits_of_tool_calls_are_announced_in_all_and_by_tool() -> None:
+    model = ScriptedModel(say("x"))
+    limits = Limits(turns=5, tool_calls=4, calls={"look": 1}, seconds=60)
+    Agent(model=model, tools=[look], limits=limits, announce_limits=True).run("Go.")
+    assert model.requests[0].instructions == "Your limits: 5 turns, 4 tool calls, 1 call of look, 60 s."
+
+
 def test_without_the_option_the_instructions_are_unchanged() -> None:
     assert asked(instructions="Be brief.") == ["Be brief."]
 

@@ -273,7 +273,56 @@ def stretch(folder: str, kill_at: int = -1, after: bool = False) -> Result | Non
         return agent.resume("run", extend={"turns": 5}) if stop == "budget" else result
 
 
-WORK: dict[str, Callable[..., Result | None]] = {"live": live, "talk": talk, "batch": batch, "stretch": stretch}
+def background(folder: str, kill_at: int = -1, after: bool = False, held: bool = False) -> Result | None:
+    """A run with two child runs in the background; nothing of one that has completed.
+
+    If `held`, a tool of the child runs waits until a test lets it go on.
+    """
+    place = Place(folder)
+
+    @tool(timeout=None)
+    def grip(text: str, ctx: ToolContext) -> str:
+        place.mark("marks", ctx.idempotency_key, text)
+        if held:
+            place.wait_for("go 1")
+        return f"gripped {text}"
+
+    with open_store(place.address) as store:
+        doomed: Any = Doomed(store, kill_at, after)
+        tasks = [{"child": "helper", "goal": "One."}, {"child": "helper", "goal": "Two."}]
+        put, mark = (one for name in ("put", "mark") for one in tools_of(place, 0.0) if one.name == name)
+        helper = Agent(
+            name="helper",
+            model=Slow(place, 0.0, call("put", text="i"), call("grip", text="j"), say("Marked.")),
+            tools=[put, grip],
+            max_output_tokens=500,
+            settings={},
+        )
+        lines = [call("delegate", tasks=tasks, background=True), call("mark", text="a"), call("collect"), say("Done.")]
+        agent = Agent(
+            name="clerk",
+            model=Slow(place, 0.0, *lines),
+            tools=[mark],
+            children=[helper],
+            background_children=True,
+            limits=Limits(turns=20, tool_calls=50, tokens=200_000),
+            max_output_tokens=500,
+            settings={},
+            store=doomed,
+        )
+        entry = store.runs.get("run")
+        if entry is None:
+            return agent.run("Do it.", run_id="run", session="desk")
+        return agent.resume("run") if entry.finish is None else None
+
+
+WORK: dict[str, Callable[..., Result | None]] = {
+    "live": live,
+    "talk": talk,
+    "batch": batch,
+    "stretch": stretch,
+    "background": background,
+}
 
 
 def tell(value: object) -> None:

@@ -61,7 +61,24 @@ def test_a_tools_own_maximum_wins_and_the_tool_itself_is_not_changed() -> None:
 
 
 def test_an_agents_excerpt_is_used_for_its_tools() -> None:
-    assert run("read", max_result_characters=800, excerpt=describe_length)[0] == "800 of 2000"
+    assert run("read", max_result_characters=800, excerpt=describe_length, recall=False)[0] == "800 of 2000"
+
+
+def test_an_own_excerpt_has_a_note_with_the_id_that_read_artifact_takes() -> None:
+    shown, result = run("read", max_result_characters=800, excerpt=describe_length)
+    artifact = result.tool_results[0].artifact
+    assert artifact is not None
+    assert shown.endswith("\n800 of 2000")
+    assert shown.count(artifact.id) == 1
+
+
+def test_an_own_excerpt_that_names_the_artifact_has_no_note() -> None:
+    def name_it(text: str, most: int) -> str:
+        return "see r:call-0"
+
+    model = ScriptedModel(call("read"), say("Done."))
+    agent = Agent(model=model, tools=[read], max_result_characters=800, excerpt=name_it)
+    assert assert_honest(ScriptDriver(agent).run("Go.", run_id="r")).tool_results[0].text == "see r:call-0"
 
 
 @pytest.mark.parametrize("excerpt", [return_all, fail_always, return_none])
@@ -79,7 +96,7 @@ def test_a_long_error_is_shortened_too() -> None:
     shown, result = run("fail", tools=[fail])
     outcome = result.tool_results[0]
     assert isinstance(outcome, Failure)
-    assert (shown, len(outcome.whole_error or "")) == ("ValueError: short", 900)
+    assert (shown.endswith("\nValueError: short"), len(outcome.whole_error or "")) == (True, 900)
 
 
 async def later(text: str, most: int) -> str:

@@ -86,6 +86,11 @@ class TestDefinitions:
         with pytest.raises(ConfigError):
             Agent(model=ScriptedModel(), tools={"locate": definition})
 
+    def test_a_misspelt_key_is_refused_with_the_tool_and_the_right_key(self) -> None:
+        definition = {"description": "Return the city.", "parameters": CITY, "cal": describe}
+        with pytest.raises(ConfigError, match=r"tools\['locate'\].*'cal'.*\bcall\b"):
+            Agent(model=ScriptedModel(), tools={"locate": definition})
+
 
 class TestClientTools:
     tools: ClassVar[Any] = {"locate": {"description": "Return the city.", "parameters": CITY}, "add": lambda: 3}
@@ -122,6 +127,11 @@ class TestClientTools:
         with pytest.raises(ConfigError, match="call-0"):
             agent.resume(paused, {"call-0": object()})
         assert agent.resume(paused, {"call-0": 1}).completed
+
+    def test_the_explanation_says_that_the_caller_has_to_make_the_calls(self) -> None:
+        paused = Agent(model=ScriptedModel(call("locate", city="a")), tools=self.tools).run("Go.")
+        assert paused.explain().startswith("It waits for the results of client tools.")
+        assert paused.explain().endswith("It continues when they are passed to resume.")
 
     def test_an_approver_is_not_asked_about_client_tools(self) -> None:
         asked: list[Any] = []

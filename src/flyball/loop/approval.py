@@ -60,7 +60,7 @@ def note_changed_arguments(run: RunState, call: Call, outcome: Outcome) -> None:
     if verdict is not None and verdict.arguments is not None:
         hidden = run.spec.tools.sensitive.get(call.name, ())
         shown = {name: "***" if name in hidden else value for name, value in verdict.arguments.items()}
-        outcome.note = f"a person changed the arguments to {format_arguments(shown)}"
+        outcome.add_note(f"a person changed the arguments to {format_arguments(shown)}")
 
 
 def _build_question(run: RunState, call: Call) -> Question | None:

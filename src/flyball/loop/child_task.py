@@ -163,7 +163,9 @@ def _describe_limits(resolved_limits: ResolvedLimits, max_amounts: Mapping[str, 
 
 def announce_limits(resolved_limits: ResolvedLimits, max_amounts: Mapping[str, int], max_seconds: float) -> str:
     """Return a sentence for the model about the limits of its run."""
-    limits = [_format_limit(name, resolved_limits, max_amounts) for name in ("turns", "tokens", "usd")]
+    by_tool = [name for name in resolved_limits.budgets if name.startswith("calls.")]
+    names = ("turns", "tool_calls", *by_tool, "tokens", "usd")
+    limits = [_format_limit(name, resolved_limits, max_amounts) for name in names]
     seconds = min(resolved_limits.seconds, max_seconds)
     limits.append("" if seconds == math.inf else Unit.SECONDS.show(round(seconds, 1)))
     return f"Your limits: {', '.join(limit for limit in limits if limit) or 'none'}."
@@ -175,4 +177,8 @@ def _format_limit(name: str, resolved_limits: ResolvedLimits, max_amounts: Mappi
     if not known:
         return ""
     shown = budget.unit.show(min(known))
-    return shown if budget.unit is Unit.USD else f"{shown} {name}"
+    if budget.unit is Unit.USD:
+        return shown
+    kind, _, tool = name.partition(".")
+    noun = kind.replace("_", " ").removesuffix("s" if min(known) == 1 else "")
+    return f"{shown} {noun} of {tool}" if tool else f"{shown} {noun}"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from .._internal.jsonable import to_jsonable
 from ..event import ToolStarted
-from ..outcome import Failure, Outcome, Success
+from ..outcome import Artifact, Failure, Outcome, Success
 from .plan import Prepared
 from .state import RunState
 
@@ -18,10 +18,19 @@ _MAX_CHARACTERS = 8_000
 """Maximum characters of one part."""
 
 
-def offer_recall(run: RunState) -> None:
-    """Offer the tool from the next request on, if the agent has it: a result was shown as an excerpt."""
+def offer_recall(run: RunState, artifact: Artifact, outcome: Outcome) -> None:
+    """Offer the tool from the next request on, if the agent has it: a result was shown as an excerpt.
+
+    The usual excerpt names the artifact. An excerpt of the user's own may not, so the outcome gets a note.
+    """
     tools = run.spec.tools
-    if tools.recall is None or tools.recall in tools.definitions:
+    if tools.recall is None:
+        return
+    if artifact.id not in outcome.text_without_note:
+        outcome.add_note(
+            f"shortened from {artifact.size:,} characters; {tools.recall['name']} reads more of {artifact.id}"
+        )
+    if tools.recall in tools.definitions:
         return
     before = run.model.card.base_tokens
     run.spec = run.spec.with_tools(replace(tools, definitions=[*tools.definitions, tools.recall]))

@@ -179,7 +179,7 @@ def _record_group(
 def _apply_outcome(run: RunState, outcome: Outcome) -> None:
     """Apply the state changes of a call, or note that it failed or hangs, or was shown in part."""
     if outcome.artifact is not None:
-        offer_recall(run)
+        offer_recall(run, outcome.artifact, outcome)
     if isinstance(outcome, Success):
         apply_changes(run.state, outcome.changes)
         if outcome.ends_run:

@@ -17,6 +17,8 @@ from .definition import CallOptions, Function, Options, Tool
 from .json_schema import JsonSchemaArguments
 from .schema_check import SchemaCheck, Uncheckable
 
+_DEFINITION_KEYS = ("description", "parameters", "call")
+
 
 class SchemaTool(Tool):
     """Tool whose parameters are described by a JSON schema. Its function gets the arguments by name."""
@@ -82,7 +84,8 @@ def _read_definition(name: str, definition: Any) -> Tool:
     own_name = table.pop("name", name)
     if own_name != name:
         raise ConfigError(f"{where}.name", own_name, f"{name!r}, or no such key")
-    description, parameters, call = (table.pop(key, None) for key in ("description", "parameters", "call"))
+    description, parameters, call = (table.pop(key, None) for key in _DEFINITION_KEYS)
+    validation.check_options(where, table, known=[*_DEFINITION_KEYS, *CallOptions.__annotations__])
     return build_schema_tool(name, description or name, parameters or {}, call, cast("CallOptions", table))
 
 
