@@ -347,6 +347,14 @@ class ResolvedLimits:
             default_reserve_s=reserve_s,
         )
 
+    def without_maximum(self, name: str) -> ResolvedLimits:
+        """Return these limits with a budget that can be extended as often as wanted."""
+        template = self.budgets[name]
+        budget = IterationBudget(
+            template.name, template.ceiling, refund_limit=template.refund_limit, unit=template.unit
+        )
+        return replace(self, budgets={**self.budgets, name: budget})
+
     def _compute_reserve(self, key: str, budget: IterationBudget) -> int:
         name, pattern = split_key(key) or (key, None)
         limits = self.limits if pattern is None else self.limits.by_model.get(pattern, Limits())
