@@ -70,7 +70,7 @@ def test_a_run_that_was_killed_tells_what_would_come(stock: Any) -> None:
         archive = Archive(store, "a store")
         record = archive.build_record(archive.find_run("cccc3333"))
     shown = render_report(record, Console(width=100, file=StringIO()))
-    assert "forecast\n  If it goes on as before, tokens will end after about" in shown
+    assert "forecast\n  At this pace, tokens will end after about" in shown
 
 
 def test_a_run_that_ended_has_no_forecast(stock: Any) -> None:

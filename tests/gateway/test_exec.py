@@ -31,7 +31,9 @@ def test_the_first_example_ends_after_three_turns_with_its_report(
     assert (done.returncode, json.loads(done.stdout)["answers"]) == (0, [REPORT])
     first, last = done.stderr.splitlines()
     assert first == "flyball: at most 3 turns, 3,600 seconds (default); no limit of tool calls, tokens, dollars"
-    assert last.startswith("flyball: budget: It reached a limit: Maximum agent iterations (3) reached.")
+    assert last.startswith("flyball: budget: Maximum agent iterations (3) reached. It used 3 of 3 turns, ")
+    assert last.endswith(" Next: the same command with --turns 6")
+    assert "Limits(" not in last
     assert len(provider.requests) == 4
 
 

@@ -1,4 +1,4 @@
-"""Forecast: which limit a run will meet first, and after about how many turns, if it goes on as before."""
+"""Forecast: the limit that a run will meet first at its present pace, and after about how many turns."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Pace:
 
 
 class Room(NamedTuple):
-    """What is left of a limit for work, and what was used of it."""
+    """Units of a limit that are left for work, and those that were used."""
 
     left: float
     used: float

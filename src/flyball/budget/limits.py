@@ -25,6 +25,7 @@ from .model_limits import (
     build_model_budget,
     check_model_limits,
     iter_model_settings,
+    list_model_keys,
     matches_model,
     split_key,
 )
@@ -311,12 +312,12 @@ class ResolvedLimits:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "thresholds", find_thresholds(self.budgets))
-        object.__setattr__(self, "has_model_budgets", any(split_key(key) is not None for key in self.budgets))
+        object.__setattr__(self, "has_model_budgets", bool(list_model_keys(self.budgets)))
 
     def find_context_tokens(self, provider: str | None, name: str) -> int | None:
         """Return the maximum input tokens of one request to a model."""
-        own = [most for key, most in self.model_context_tokens.items() if matches_model(key, provider, name)]
-        return min((most for most in (self.context_tokens, *own) if most is not None), default=None)
+        own = [tokens for key, tokens in self.model_context_tokens.items() if matches_model(key, provider, name)]
+        return min((tokens for tokens in (self.context_tokens, *own) if tokens is not None), default=None)
 
     def ceilings(self) -> dict[str, float | int | None]:
         """Return the resolved ceilings, for `with_ceilings` on resume."""
@@ -345,6 +346,14 @@ class ResolvedLimits:
             reserve=reserve,
             default_reserve_s=reserve_s,
         )
+
+    def without_maximum(self, name: str) -> ResolvedLimits:
+        """Return these limits with a budget that can be extended as often as wanted."""
+        template = self.budgets[name]
+        budget = IterationBudget(
+            template.name, template.ceiling, refund_limit=template.refund_limit, unit=template.unit
+        )
+        return replace(self, budgets={**self.budgets, name: budget})
 
     def _compute_reserve(self, key: str, budget: IterationBudget) -> int:
         name, pattern = split_key(key) or (key, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,6 +43,11 @@ def split_key(key: str) -> tuple[str, str] | None:
     """
     kind, _, pattern = key.partition(".")
     return (kind, pattern) if pattern and kind in _NAMES else None
+
+
+def list_model_keys(keys: Iterable[str]) -> list[str]:
+    """Return the keys of budgets per model. Most runs have none, so the usual keys cost one test each."""
+    return [key for key in keys if "." in key and split_key(key) is not None]
 
 
 def build_model_budget(key: str, ceiling: int | None) -> IterationBudget | None:

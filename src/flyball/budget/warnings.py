@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from .budget import IterationBudget
-from .model_limits import split_key
+from .model_limits import list_model_keys
 
 if TYPE_CHECKING:
     from .run_budget import TurnBudget  # cycle: its type only; a TurnBudget has the warnings
@@ -31,7 +31,7 @@ class BudgetWarning(NamedTuple):
 
 def find_thresholds(budgets: Mapping[str, IterationBudget]) -> UseThresholds:
     """Return the thresholds of those budgets that have a ceiling."""
-    names = (*_LIMITS, *(key for key in budgets if split_key(key) is not None))
+    names = (*_LIMITS, *list_model_keys(budgets))
     ceilings = [(name, budgets[name].ceiling) for name in names if name in budgets]
     return tuple([(name, ceiling, _find_threshold(ceiling)) for name, ceiling in ceilings if ceiling])
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -26,6 +26,7 @@ from ..unit import Unit
 from .live import RunView, SilentView
 from .output import EXIT_CODES, UNGOVERNED_EXIT_CODE, USER_ERRORS, exit_with_error, print_line
 from .run_command import OutputMode, open_run_store
+from .run_ending import summarize_ending
 
 if TYPE_CHECKING:
     from ..event import Event
@@ -53,6 +54,7 @@ class ExecOptions:
     allow_ungoverned: bool = False
     unpriced: str = "refuse"
     final_tools: Sequence[str] = ()
+    per: str = "program"
     observe: bool = False
     live: bool = False
     strict: bool = False
@@ -72,6 +74,7 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
             gateway_options.sinks = (live,) if options.live else ()
             record = ProgramRecord(store, gateway_options.run_id, command)
             limits = describe_limits(gateway_options.limits, registry)
+            limits += "; turns and seconds for each message of the user" if options.per == "task" else ""
             limits = f"observes only; the limits would be {limits}" if options.observe else limits
 
             def start(gateway: Gateway) -> None:
@@ -105,6 +108,7 @@ def build_options(command: Sequence[str], options: ExecOptions, registry: Iterat
         unpriced=_read_unpriced(options.unpriced),
         final_tools=tuple(options.final_tools),
         allow_ungoverned=options.allow_ungoverned,
+        per=_read_per(options),
         observe=options.observe,
         rules=_load_rules(options.rules),
         registry=registry,
@@ -124,6 +128,14 @@ def _read_unpriced(text: str) -> Unpriced:
     if text not in list(Unpriced):
         raise ConfigError("exec, --unpriced", text, "refuse or tokens_only")
     return Unpriced(text)
+
+
+def _read_per(options: ExecOptions) -> Literal["program", "task"]:
+    if options.per == "task" and options.observe:
+        raise UsageError("--observe adds up the whole program, so it cannot be used with --per task")
+    if options.per not in ("program", "task"):
+        raise ConfigError("exec, --per", options.per, "program or task")
+    return options.per
 
 
 def _split_pair(option: str, text: str, form: str) -> tuple[str, str]:
@@ -270,4 +282,5 @@ def _print_end(execution: Execution, options: ExecOptions) -> None:
     if options.observe and not execution.hints:
         print_line("flyball: nothing would have been refused", err=True)
     if not options.quiet or result.stop not in (Stop.COMPLETED, Stop.FAILED):
-        print_line(f"flyball: {result.stop.value}: {result.explain()}", err=True)
+        ending = summarize_ending(result, with_next=options.per == "program")
+        print_line(f"flyball: {result.stop.value}: {ending}", err=True)

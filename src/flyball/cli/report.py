@@ -205,7 +205,7 @@ def iter_end_sections(record: RunRecord) -> Iterator[tuple[str, str, str]]:
         yield "conversations", "\n".join(conversations), ""
     forecast = find_recorded_forecast(record) if record.stop in (None, Stop.PAUSED) else None
     if forecast is not None:
-        yield "forecast", f"If it goes on as before, {forecast}.", ""
+        yield "forecast", f"At this pace, {forecast}.", ""
     for question in data.nested_list("questions"):
         yield "open question", format_paragraph(question.text("text")), "cyan"
     if hints := build_hints(record):

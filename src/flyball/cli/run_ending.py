@@ -57,6 +57,21 @@ def iter_ending(result: Result, stored: bool) -> Iterator[tuple[str, str]]:
     yield "next", choose_next_command(result, stored)
 
 
+def summarize_ending(result: Result, *, with_next: bool) -> str:
+    """Return the ending as one line, for programs whose own output is above it. They cannot be resumed.
+
+    `with_next` adds the next command. Its amounts are twice those of the whole run.
+    """
+    reason = "It completed." if result.stop is Stop.COMPLETED else format_reason(result)
+    used = ", ".join((*_iter_counts(result), _format_cost(result)))
+    parts = [reason[:1].upper() + reason[1:], f"It used {used} in {_format_time(result)}.", *result.list_remarks()]
+    if result.store_error is not None:
+        parts.append(f"The end of this run is not stored: {result.store_error.get('message')}")
+    if with_next and result.stop is not Stop.COMPLETED:
+        parts.append(f"Next: {choose_next_command(result, stored=False)}")
+    return " ".join(parts)
+
+
 def format_reason(result: Result) -> str:
     """Return the one reason of the end as a sentence."""
     if result.stop is Stop.COMPLETED:
@@ -69,11 +84,19 @@ def format_reason(result: Result) -> str:
 
 
 def _iter_used(result: Result) -> Iterator[str]:
+    yield from _iter_counts(result)
+    yield _format_time(result)
+    yield _format_cost(result)
+
+
+def _iter_counts(result: Result) -> Iterator[str]:
     if "turns" not in result.budgets:
         yield pluralize(result.turns, "turn")
     yield from (used for used in result.list_used() if not used.startswith("$"))
-    yield Unit.SECONDS.show(round(result.seconds, 1))
-    yield _format_cost(result)
+
+
+def _format_time(result: Result) -> str:
+    return Unit.SECONDS.show(round(result.seconds, 1))
 
 
 def _format_cost(result: Result) -> str:

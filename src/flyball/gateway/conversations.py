@@ -53,6 +53,8 @@ class Chat:
     known_input: int = 0
     """Input tokens of that request."""
     known_output: int = 0
+    task_key: bytes | None = None
+    """Hash of the user's messages that began its task."""
     open_calls: dict[str, OpenCall] = field(default_factory=dict[str, "OpenCall"])
     """Calls that the program makes now, by id."""
 

@@ -80,6 +80,7 @@ class Desk:
 
     def __init__(self, options: GatewayOptions) -> None:
         self._options = options
+        self._is_per_task = options.per == "task"
         self.observer = Observer(options.limits, options.registry) if options.observe else None
         """Observer of a run whose limits do not hold. None for one whose limits hold."""
         govern_options = GovernOptions(
@@ -93,7 +94,7 @@ class Desk:
         )
         self._govern_options = govern_options
         self.ending = RunEnding()
-        self.run = GovernedRun(govern_options, self.ending, reserves_each_report=True)
+        self.run = GovernedRun(govern_options, self.ending, reserves_each_report=True, renews_turns=self._is_per_task)
         self._started_at = self.run.now()
         self.conversations = Conversations()
         self.requests = 0
@@ -125,6 +126,7 @@ class Desk:
         self.requests += 1
         chat = self.conversations.find(inbound)
         self._end_calls(inbound, chat)
+        self._note_task(inbound, chat)
         need = self._build_need(inbound, chat)
         if self.observer is not None:
             return await self._observe(inbound, chat, need, self.observer)
@@ -144,6 +146,27 @@ class Desk:
             return await self.end_conversation(inbound, chat)
         chat.turns += turn.counts
         return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens))
+
+    def _note_task(self, inbound: Inbound, chat: Chat) -> None:
+        """Begin a task if the user has written a further message, and not an agent to one that it called."""
+        key = inbound.task_key if self._is_per_task else None
+        if key is None or inbound.route.access is Access.COUNTED or find_side_request(inbound):
+            return
+        is_opening = chat.task_key is None
+        if not is_opening:
+            is_same = key == chat.task_key
+            is_rewritten = not inbound.reply_count and inbound.request.previous_id is None  # the program shortened it
+            is_called = any(other.open_calls for other in self.conversations.all[: chat.number - 1])
+            if is_same or is_rewritten or is_called:
+                return
+        chat.task_key = key
+        if is_opening and chat.number > 1:
+            return
+        for other in self.conversations.all[chat.number - 1 :]:
+            self._cancel_calls(other, "the user gave another task")
+        self.run.renew(chat.number)
+        chat.reported, chat.made_replies = False, 0
+        self._reported.discard(chat.number)
 
     async def _observe(self, inbound: Inbound, chat: Chat, need: Need, observer: Observer) -> Ticket:
         """Let a request pass as it is, and note what would have been refused."""
@@ -192,7 +215,9 @@ class Desk:
 
     @property
     def program_s(self) -> float:
-        """Seconds left for the program."""
+        """Seconds left for the program. With limits per task, none pass while it waits for its user."""
+        if self._is_per_task and not any(chat.in_progress or chat.open_calls for chat in self.conversations.all):
+            return math.inf
         return self.run.envelope.hard_at - self.run.now()
 
     @property
@@ -273,6 +298,11 @@ class Desk:
         seconds = self.run.now() - call.started_at
         self.run.tell(ToolEnded, call_id, call.tool, status, reason, seconds)
 
+    def _cancel_calls(self, chat: Chat, reason: str) -> None:
+        for call_id, call in chat.open_calls.items():
+            self._end_call(call_id, call, Status.CANCELLED.value, reason)
+        chat.open_calls.clear()
+
     async def ask_again(self, inbound: Inbound, chat: Chat) -> Ticket:
         """Return the next turn of a conversation whose calls were all denied, or its last request."""
         if self._has_no_calls_left():
@@ -325,7 +355,7 @@ class Desk:
         )
 
     def withdraw(self, ticket: Ticket, error: str) -> None:
-        """Give back the claim of a request that was not answered."""
+        """Refund the claim of a request that was not answered."""
         turn = ticket.turn
         assert turn is not None
         turn.withdraw("round_never_started")
@@ -509,8 +539,7 @@ class Desk:
         """End the run after the program ended with this exit code, or was ended."""
         ending = self.ending
         for chat in self.conversations.all:
-            for call_id, call in chat.open_calls.items():
-                self._end_call(call_id, call, Status.CANCELLED.value, "the program ended")
+            self._cancel_calls(chat, "the program ended")
         if ending.stops:
             pass
         elif code == 0:

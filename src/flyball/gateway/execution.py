@@ -69,7 +69,7 @@ def execute(command: Sequence[str], options: GatewayOptions, on_start: Callable[
 
 
 def _supervise(program: Program, gateway: Gateway) -> int | None:
-    """Wait for the end of the program; end it at the deadline, or when it goes on after its report."""
+    """Wait for the end of the program; end it at the deadline, or when it continues after its report."""
     desk = gateway.desk
     while True:
         code = program.wait(min(_POLL_S, desk.program_s if math.isfinite(desk.program_s) else _POLL_S))

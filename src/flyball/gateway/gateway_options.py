@@ -35,6 +35,8 @@ class GatewayOptions:
     """Handling of a model without a known price under a money limit."""
     final_tools: tuple[str, ...] = ()
     """Names of tools that carry the program's answer, besides those that are known."""
+    per: Literal["program", "task"] = "program"
+    """What the limits of turns and time are for: the whole program, or each task that its user gives it."""
     observe: bool = False
     """Whether nothing is refused or changed, and only recorded."""
     allow_ungoverned: bool = False

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, cast
 
 from ..wire.bodies import Json, WireRequest, get_dict, get_dicts, list_dicts
@@ -73,6 +74,15 @@ class Inbound:
         content = json.dumps(None if first is None else first.get("content") or first.get("parts"), sort_keys=True)
         return hashlib.sha256(f"{self.wire.name} {content}".encode("utf-8", "replace")).digest()
 
+    @property
+    def task_key(self) -> bytes | None:
+        """Hash that tells tasks of a conversation apart. None if its newest messages are not from the user alone."""
+        newest = list(takewhile(lambda item: not _is_reply(item), reversed(self.items)))
+        if not any(item.get("role") == "user" for item in newest) or any(_has_results(item) for item in newest):
+            return None
+        told = json.dumps([len(self.items), newest, self.request.previous_id])
+        return hashlib.sha256(told.encode("utf-8", "replace")).digest()
+
     def iter_call_ids(self) -> Iterator[str]:
         """Yield the ids of the calls in the history, newest first."""
         for item in reversed(self.items):
@@ -103,6 +113,13 @@ def measure(raw: bytes) -> tuple[int, int]:
 def _is_reply(item: Json) -> bool:
     kind = item.get("type")
     return item.get("role") in _ASSISTANT_ROLES or kind in ("function_call", "custom_tool_call")
+
+
+def _has_results(item: Json) -> bool:
+    if any(item.get(key) for key in _CALL_ID_KEYS):
+        return True
+    blocks = (*get_dicts(item, "content"), *get_dicts(item, "parts"))
+    return any("tool_use_id" in block or "functionResponse" in block for block in blocks)
 
 
 def check_features(body: Json) -> None:

@@ -69,7 +69,7 @@ def _describe_form(request: WireRequest, final: Mapping[str, Any] | None) -> str
 def check_last_reply(inbound: Inbound, reply: Reply, final_tools: Sequence[str], otherwise: str) -> Reply | None:
     """Return the reply to hand on instead of this one; None if it is fine.
 
-    Some servers call in spite of `none`, and a call would go on with the loop.
+    Some servers call in spite of `none`, and a call would continue the loop.
     """
     final = find_final_tool(inbound.request.tools, final_tools)
     if not reply.calls and (reply.text.strip() or final is not None):

@@ -34,11 +34,24 @@ from .turn import Turn
 class GovernedRun:
     """Run of a governed loop, from `start()` to `close()`. Iterating over it claims turns."""
 
-    def __init__(self, options: GovernOptions, ending: RunEnding, *, reserves_each_report: bool = False) -> None:
-        """Open the run. `reserves_each_report`: turns reserve the reports of their conversations, not the run."""
+    def __init__(
+        self,
+        options: GovernOptions,
+        ending: RunEnding,
+        *,
+        reserves_each_report: bool = False,
+        renews_turns: bool = False,
+    ) -> None:
+        """Open the run.
+
+        `reserves_each_report`: turns reserve the reports of their conversations, not the run. `renews_turns`: there is
+        no maximum of all turns, because `renew` grants them again.
+        """
         self._limits = options.limits.resolve(options.registry, grace=options.grace)
         if reserves_each_report:
             self._limits = replace(self._limits, reserve={})
+        if renews_turns:
+            self._limits = self._limits.without_maximum("turns")
         self._has_grace = options.grace
         self.shared = options.within
         """Budget in which the run's claims also count. None means no such budget."""
@@ -73,6 +86,7 @@ class GovernedRun:
         self._emitted_refusals = 0
         self._thread = get_ident()
         self._started = self.now()
+        self._renewed_s = 0.0
         self._turn_budget = self.envelope.budgets["turns"]
         self._turn: Turn | None = None
         self._number = 0
@@ -110,6 +124,16 @@ class GovernedRun:
         self.envelope.postpone(seconds, reason)
         with self.lock:
             self.tell(event.Postponed, seconds, reason)
+
+    def renew(self, conversation: Hashable) -> None:
+        """Grant the turns and the seconds anew for a further task, and the conversation another report."""
+        self.require_parallel().renew(conversation)
+
+    def renew_seconds(self, seconds: float) -> None:
+        """Move the deadline by `seconds`, which count as time of the run."""
+        if seconds > 0:
+            self._renewed_s += seconds
+            self.postpone(seconds, "task")
 
     def halt(self, by: str, message: str, *, grace: bool) -> None:
         """End the run when the loop asks for its next turn."""
@@ -440,9 +464,9 @@ class GovernedRun:
         envelope, header = self.envelope, self._recorder.header
         turns, budgets = self._turns, envelope.snapshots()
         self.tell(event.RunEnded, stop.value, by, envelope.flags, turns, self._requests, budgets)
-        # The run's time does not include waiting for people. Extensions by rules are not waits.
+        # The run's time does not include waiting for people. Extensions by rules and for tasks are not waits.
         extended_s = 0.0 if self.active_rules is None else self.active_rules.extended_s
-        waited_s = envelope.postponed_s - extended_s
+        waited_s = envelope.postponed_s - extended_s - self._renewed_s
         return Result(
             stop=stop,
             text=self.ending.text,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Hashable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ class ParallelTurns:
         self._run = run
         self.reserver = Reserver(run.spending, run.shared, run.now, partial(run.is_over, LIMIT_STOPS))
         self.reserver.drop_report = self._drop_report
+        self._first_turns = run.envelope.budgets["turns"].ceiling
         self._conversations: dict[Hashable, ConversationState] = {}
         self.open: set[Turn] = set()
         """Turns in progress."""
@@ -98,6 +100,24 @@ class ParallelTurns:
             if turn is not None:
                 self.open.add(turn)
             return turn
+
+    def renew(self, conversation: Hashable) -> None:
+        """Grant the turns and the seconds anew, and the conversation another report."""
+        run = self._run
+        envelope, turns = run.envelope, run.envelope.budgets["turns"]
+        with run.lock:
+            if run.is_over(LIMIT_STOPS):
+                return
+            if self._first_turns is not None and turns.ceiling is not None:
+                missing = self._first_turns + turns.used - turns.ceiling
+                if missing > 0:
+                    turns.extend(missing, by="task")
+            if math.isfinite(envelope.hard_at):
+                run.renew_seconds(run.now() + envelope.seconds - envelope.hard_at)
+            run.ending.stops -= LIMIT_STOPS
+            run.ending.warning = None
+            if conversation in self._conversations:
+                self._conversations[conversation].has_grace = False
 
     @contextmanager
     def borrow_report(self, conversation: Hashable, *, from_turns: bool) -> Generator[Loan]:

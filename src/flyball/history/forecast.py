@@ -11,7 +11,7 @@ _WITH_RESERVE = ("tokens", "usd")
 
 
 def find_recorded_forecast(record: RunRecord) -> Forecast | None:
-    """Return the limit that the run will meet first if it goes on. None if it is not known.
+    """Return the limit that the run will meet first at its present pace. None if it is not known.
 
     The record does not tell the reserve for the report. The default one is assumed.
     """

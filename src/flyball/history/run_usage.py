@@ -43,7 +43,7 @@ class RunUsage:
 
 
 def read_run_usage(store: Store, entry: Entry) -> RunUsage:
-    """Return the usage of a run; of one that has not ended, as far as its events tell."""
+    """Return the usage of a run. If it has not ended, it is counted from its events."""
     full = store.runs.get(entry.run_id) or entry
     is_ended = full.finish is not None and full.finish.record is not None
     record = full.finish.record if full.finish is not None else None

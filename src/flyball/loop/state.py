@@ -174,7 +174,7 @@ class RunState:
         return calls
 
     def estimate_for_model(self) -> None:
-        """Estimate the next request anew, for a model that counts tokens otherwise than the last one."""
+        """Estimate the next request again: the model has changed, and each counts tokens in its own way."""
         self.likely = None
         self.messages.estimate(self.model.card.base_tokens)
 

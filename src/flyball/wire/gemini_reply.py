@@ -19,11 +19,11 @@ _FINISHES = {
     ),
 }  # fmt: skip
 _BROKEN = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"})
-"""Reasons for which the model's output is not usable. The next reply may be."""
+"""Finish reasons of output that is not usable. The next reply may be."""
 
 
 class GeminiReplyParser(ReplyParser):
-    """Parser for chunks, each of which has the form of a whole reply."""
+    """Parser for chunks. Each has the form of a whole reply."""
 
     def parse_event(self, event: Json) -> None:
         """Parse a chunk. The last one has a finish reason."""

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from typing import Any
@@ -85,12 +86,32 @@ def many(count: int, same: bool) -> list[str]:
     return answers
 
 
+def chat(count: int) -> list[str]:
+    """Send further messages of a user in one conversation, each after the answer to the one before."""
+    messages: list[Any] = []
+    answers: list[str] = []
+    for number in range(count):
+        messages.append({"role": "user", "content": f"Task {number}."})
+        calls: Any = True
+        while calls:
+            message = send({"model": "gpt-4o", "messages": messages, "tools": TOOLS})["choices"][0]["message"]
+            messages.append(message)
+            calls = message.get("tool_calls") or ()
+            messages += [{"role": "tool", "tool_call_id": call["id"], "content": "1"} for call in calls]
+        answers.append(message["content"])
+        if pause := float(os.environ.get("PAUSE_S", "0")):
+            time.sleep(pause)
+    return answers
+
+
 def main() -> list[str]:
     mode, number = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0
     if mode == "loop":
         return [loop(max_tokens=number)] if number else [loop()]
     if mode == "stubborn":
         return [loop(stubborn=number)]
+    if mode == "chat":
+        return chat(number)
     if mode in ("gemini", "gemini_stream"):
         return [gemini(mode == "gemini_stream")]
     if mode == "many":

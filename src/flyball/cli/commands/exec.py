@@ -18,6 +18,7 @@ _UNGOVERNED = "Accept a program whose requests do not come through."
 _UNPRICED = "refuse, or tokens_only: models without a known price under a money limit."
 _FINAL_TOOL = "Tool that carries the program's answer."
 _STRICT = "Exit with the code of the stop reason, as flyball run does."
+_PER = "program, or task: turns and seconds anew with each message of the user."
 _OBSERVE = "Refuse and change nothing; print what would have been refused."
 _LIVE = "Show each event on standard error, and the budgets if that is a terminal."
 _RULES = "Rule files, or folders of them."
@@ -37,6 +38,7 @@ def exec_program(
     allow_ungoverned: Annotated[bool, typer.Option("--allow-ungoverned", help=_UNGOVERNED)] = False,
     unpriced: Annotated[str, typer.Option(metavar="HOW", help=_UNPRICED)] = "refuse",
     final_tool: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_FINAL_TOOL)] = None,
+    per: Annotated[str, typer.Option(metavar="WHAT", help=_PER)] = "program",
     observe: Annotated[bool, typer.Option("--observe", help=_OBSERVE)] = False,
     live: Annotated[bool, typer.Option("--live", help=_LIVE)] = False,
     strict: Annotated[bool, typer.Option("--strict", help=_STRICT)] = False,
@@ -59,6 +61,7 @@ def exec_program(
         allow_ungoverned=allow_ungoverned,
         unpriced=unpriced,
         final_tools=final_tool or (),
+        per=per,
         observe=observe,
         live=live,
         strict=strict,

@@ -19,7 +19,7 @@ from ..store_option import StoreLocation, StoreOption
 
 _COLUMNS = ("runs", "requests", "input", "output", "cost")
 _CSV_COLUMNS = ("runs", "requests", "input_tokens", "output_tokens", "usd", "unpriced_requests")
-_BY = "What to sum up by: agent, model, day, or several of them, separated by commas."
+_BY = "Group by agent, model, day, or several of them, separated by commas."
 
 
 def spend(

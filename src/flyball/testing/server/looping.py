@@ -38,7 +38,7 @@ class LoopingProvider(ModelServer):
         self.refused: list[str] = []
         """Reasons for status 400."""
         self.billed: list[Usage] = []
-        """Usage of each reply, whether it was told or not."""
+        """Usage of each reply, reported or not."""
         self._output_tokens = output_tokens
         self._tells_usage = tells_usage
         self._line = line
@@ -91,7 +91,7 @@ def _build_line(body: Json, names: list[str]) -> Line:
 
 
 def iter_problems(path: str, body: object) -> Iterator[str]:
-    """Yield the reasons for which the real API would refuse a request."""
+    """Yield the reasons why the real API would refuse a request."""
     if not isinstance(body, dict):
         yield "the body is not a JSON object"
         return
