@@ -185,6 +185,29 @@ def test_what_may_be_a_secret_is_not_kept_and_must_be_given_again(typed: Typed, 
     assert "hunter2" not in refused.stderr
 
 
+def test_a_fallback_model_answers_and_is_stored_for_a_resume(typed: Typed, place: Path, stock: Any) -> None:
+    (place / "own.toml").write_text('[[reply]]\nerror = { kind = "retryable", message = "busy", after = 0 }\n' * 20)
+    (place / "second.toml").write_text(f'[[reply]]\n{CALL}\n[[reply]]\ntext = "Dug."')
+    killed(place, "--turns=5", "--fallback-model=script:second.toml")
+    with stock.open() as store:
+        [run] = store.runs.list()
+    assert run.start.metadata["flyball_run"]["fallback_models"] == ["script:second.toml"]
+    record = json.loads(typed("resume", run.run_id, "--json").stdout)
+    assert (record["stop"], record["final_content"], len(record["fallbacks"])) == ("completed", "Dug.", 1)
+
+
+@pytest.mark.usefixtures("place")
+def test_a_fallback_model_that_may_hide_a_secret_must_be_given_again(typed: Typed, stock: Any) -> None:
+    secret = "http://127.0.0.1:9/v1#key=hunter2"
+    typed("run", "Go.", *OPTIONS, f"--fallback-model={secret}", "--turns=1")
+    with stock.open() as store:
+        [run] = store.runs.list()
+    assert run.start.metadata["flyball_run"]["fallback_models"] == ["***"]
+    for command in ("resume", "replay"):
+        refused = typed(command, run.run_id)
+        assert (refused.returncode, "pass --fallback-model again" in refused.stderr) == (2, True)
+
+
 def test_a_session_goes_on_over_runs_and_can_be_busy(typed: Typed, place: Path, stock: Any) -> None:
     (place / "own.toml").write_text('[[reply]]\ntext = "Hello."')
     assert typed("run", "I am Ada.", *OPTIONS, "--session=greeting").returncode == 0

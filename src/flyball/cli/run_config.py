@@ -42,6 +42,7 @@ class RunConfig:
     model: str | None = None
     is_project_model: bool = False
     """True if `model` was in a project file when the run was first started."""
+    fallback_models: Sequence[str] = ()
     toolbox: Sequence[str] = ()
     pass_env: Sequence[str] = ()
     tools: Sequence[str] = ()
@@ -70,6 +71,7 @@ class RunConfig:
 
         agent = Agent(
             model=self._build_model(),
+            fallback_models=self._build_fallback_models(),
             tools=self._build_tools(),
             children=[child for reference in self.children for child in _import_objects(reference, _CHILDREN)],
             limits=Limits(**self.limits),
@@ -123,6 +125,11 @@ class RunConfig:
 
         name, is_from_project = self.find_model()
         return named(name, "--model" if self.model else "model", sends_url_key=not is_from_project)
+
+    def _build_fallback_models(self) -> list[Model]:
+        from ..models import named
+
+        return [named(name, "--fallback-model") for name in self.fallback_models]
 
     def _build_tools(self) -> list[Any]:
         tools: list[Any] = []

@@ -29,8 +29,9 @@ _SECRET = re.compile(
 
 The atomic group reads each word once; plain backtracking would be quadratic in its length.
 """
-_MAY_HIDE = ("model", "mcp")
+_MAY_HIDE = {"model": "--model", "fallback_models": "--fallback-model", "mcp": "--mcp"}
 _PATHS = ("completion", "schema")
+_LISTS = ("fallback_models", "toolbox", "pass_env", "tools", "children", "mcp")
 
 
 def build_start_metadata(config: RunConfig) -> dict[str, Any]:
@@ -48,6 +49,7 @@ def config_to_dict(config: RunConfig) -> dict[str, Any]:
         **texts,
         **{name: None if path is None else str(path) for name, path in paths.items()},
         **{name: [str(value) for value in values] for name, values in lists.items()},
+        "fallback_models": [_redact(model) for model in config.fallback_models],
         "mcp": [_redact(server) for server in config.mcp],
         "limits": dict(config.limits),
         "yes": config.yes,
@@ -75,7 +77,7 @@ def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
     _change_folder(where, saved.text("folder"))
     values: dict[str, Any] = {
         **{name: saved.text(name) or None for name in ("model", "system")},
-        **{name: tuple(saved.text_list(name)) for name in ("toolbox", "pass_env", "tools", "children", "mcp")},
+        **{name: tuple(saved.text_list(name)) for name in _LISTS},
         **{name: Path(saved.text(name)) if saved.text(name) else None for name in _PATHS},
         "rules": tuple(Path(path) for path in saved.text_list("rules")),
         "limits": saved.nested("limits").raw,
@@ -83,10 +85,10 @@ def load_config(entry: Entry, overrides: Mapping[str, Any]) -> RunConfig:
         "is_project_model": saved.get("is_project_model") is True and not overrides.get("model"),
     }
     values |= {name: value for name, value in overrides.items() if value}
-    for name in _MAY_HIDE:
+    for name, option in _MAY_HIDE.items():
         setting = values[name]
         if REDACTED in (setting if isinstance(setting, tuple) else (setting,)):
-            raise UsageError(f"--{name} of {where} may contain a secret and was not stored: pass --{name} again")
+            raise UsageError(f"{option} of {where} may contain a secret and was not stored: pass {option} again")
     return RunConfig(**values)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _LIMITS = ("turns", "tool_calls", "seconds", "usd", "tokens", "reflections", "nudges", "retries")
 _SAME_ANSWERS = "With the same model replies,"
+_FALLBACK = "Name of a fallback model, if it was not stored."
 _MODEL = "Name of the run's model, if it was not stored because it may contain a secret. It is not asked."
 _RULES = "Rule files, or folders of them, instead of those of the run."
 
@@ -33,6 +34,7 @@ def replay(
         list[str] | None, typer.Option(metavar="NAME=N", help="Other limits, such as turns=5,usd=0.2.")
     ] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help=_MODEL)] = None,
+    fallback_model: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_FALLBACK)] = None,
     store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -43,6 +45,7 @@ def replay(
     """
     try:
         location = StoreLocation.resolve(store)
+        models = {"model": model, "fallback_models": tuple(fallback_model or ())}
         rule_paths = [path.absolute() for path in rules or ()]
         with location.open_existing() as run_store:
             archive = Archive(run_store, location.name)
@@ -52,7 +55,7 @@ def replay(
                 raise UsageError(f"run {entry.run_id} cannot be replayed: the store has no journal of it")
             if uses_mcp(entry):
                 raise UsageError(NO_MCP)
-            config = load_config(entry, {"rules": tuple(rule_paths), "model": model})
+            config = load_config(entry, {"rules": tuple(rule_paths), **models})
             config = replace(config, limits={**config.limits, **_parse_limits(limits or ())})
             stop = None if entry.finish is None else entry.finish.stop
             recorded = RecordedRun(rows, events, stop, run_store.transcript)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ...store import Entry
 
 _Extension = Annotated[str | None, typer.Option(metavar="+N", help="Amount to add.")]
+_FALLBACK = "Fallback model instead of the run's."
 _ANSWER = "Answer to an open question, as on the terminal: ID=y, ID=n, ID='n not now'. A single question needs no ID."
 
 
@@ -36,6 +37,7 @@ def resume(
     tokens: _Extension = None,
     answer: Annotated[list[str] | None, typer.Option(metavar="ID=WORDS", help=_ANSWER)] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Model instead of the run's model.")] = None,
+    fallback_model: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_FALLBACK)] = None,
     mcp: Annotated[
         list[str] | None, typer.Option(metavar="COMMAND|URL", help="MCP server instead of the run's.")
     ] = None,
@@ -62,7 +64,8 @@ def resume(
             entry = Archive(run_store, location.name).find_run(run)
             _require_top_run(entry)
             answers = _parse_answers(entry, answer or ())
-            config = load_config(entry, {"model": model, "mcp": tuple(mcp or ()), "yes": yes})
+            overrides = {"model": model, "fallback_models": tuple(fallback_model or ()), "mcp": tuple(mcp or ())}
+            config = load_config(entry, {**overrides, "yes": yes})
         except USER_ERRORS as error:
             raise exit_with_error(error) from None
 

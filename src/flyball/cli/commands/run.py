@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _Paths = Annotated[list[Path] | None, typer.Option("--rules", metavar="PATH", help="Rule files, or folders of them.")]
 _Several = list[str] | None
 _MODEL = "openai:NAME, openai-responses:NAME, anthropic:NAME, google:NAME, local:smollm2, URL#NAME or script:PATH.toml."
+_FALLBACK = "Model to ask when the present one times out or its provider fails."
 _TOOLBOX = "Ready-made tools: files, write, python, shell, fetch; files:FOLDER sets the root."
 _PASS_ENV = "Variable that programs of the tools python and shell inherit."
 _ASSERT = "TOML file with assertions that say when the task is done."
@@ -33,6 +34,9 @@ _SCHEMA = "JSON schema that the answer must fit."
 def run(
     task: Annotated[str, typer.Argument(metavar="TASK", help="Text of the task; - reads it from standard input.")],
     model: Annotated[str | None, typer.Option(metavar="NAME", help=_MODEL, autocompletion=complete_models)] = None,
+    fallback_model: Annotated[
+        _Several, typer.Option(metavar="NAME", help=_FALLBACK, autocompletion=complete_models)
+    ] = None,
     toolbox: Annotated[_Several, typer.Option(metavar="NAMES", help=_TOOLBOX, autocompletion=complete_tools)] = None,
     pass_env: Annotated[_Several, typer.Option(metavar="NAME", help=_PASS_ENV)] = None,
     tools: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help="Tool, function, or a list of them.")] = None,
@@ -66,6 +70,7 @@ def run(
     limits = {"turns": turns, "tool_calls": tool_calls, "seconds": seconds, "usd": usd, "tokens": tokens}
     config = RunConfig(
         model=model,
+        fallback_models=fallback_model or (),
         toolbox=toolbox or (),
         pass_env=pass_env or (),
         tools=tools or (),
