@@ -6,6 +6,9 @@ import asyncio
 import secrets
 import socket
 import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Self
 
@@ -47,7 +50,8 @@ class Gateway:
         self._desk: Desk | None = None
         self._door: Door | None = None
         self._thread: threading.Thread | None = None
-        self._server: Any = None
+        self._stop: Callable[[], object] | None = None
+        """Function that ends the server, from any thread. None before it has started."""
         self._started = threading.Event()
         self._error: BaseException | None = None
         self.exit_code: int | None = None
@@ -108,8 +112,9 @@ class Gateway:
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        if self._server is not None:
-            self._server.should_exit = self._server.force_exit = True
+        if self._stop is not None:
+            with suppress(RuntimeError):  # the event loop ended by an error
+                self._stop()
         thread.join(_START_S)
         self.desk.finish(self.exit_code, ended_by=self.ended_by)
 
@@ -142,9 +147,12 @@ class Gateway:
                 timeout_keep_alive=300,
                 timeout_graceful_shutdown=1,
             )
-            self._server = server = uvicorn.Server(config)
-            serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-            while not server.started and not serving.done():
-                await asyncio.sleep(0.005)
+            config.load()
+            server, stopped = uvicorn.Server(config), asyncio.Event()
+            server.lifespan = config.lifespan_class(config)
+            server.force_exit = True
+            await server.startup(sockets=[listener])
+            self._stop = partial(asyncio.get_running_loop().call_soon_threadsafe, stopped.set)
             self._started.set()
-            await serving
+            await stopped.wait()  # server.serve() would look every 0.1 s
+            await server.shutdown(sockets=[listener])

@@ -99,8 +99,8 @@ def chat(count: int) -> list[str]:
             calls = message.get("tool_calls") or ()
             messages += [{"role": "tool", "tool_call_id": call["id"], "content": "1"} for call in calls]
         answers.append(message["content"])
-        if pause := float(os.environ.get("PAUSE_S", "0")):
-            time.sleep(pause)
+        if number + 1 < count:
+            time.sleep(float(os.environ.get("PAUSE_S", "0")))
     return answers
 
 
