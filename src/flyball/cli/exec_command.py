@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from .._internal.text import redact
+from ..budget.deadline import SYSTEM
 from ..budget.limits import Limits
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry, Resolution
@@ -227,7 +227,7 @@ class ProgramRecord:
         from ..store import Start
 
         metadata = {"exec_command": self._command}
-        start = Start(at=time.time(), agent=_AGENT, task=self._command, metadata=metadata)
+        start = Start(at=SYSTEM.wall(), agent=_AGENT, task=self._command, metadata=metadata)
         self._keep(lambda store: store.runs.start(self._run_id, start))
 
     def finish(self, execution: Execution) -> None:
@@ -244,7 +244,7 @@ class ProgramRecord:
         from ..store import RunFinish, Step
 
         result = execution.result
-        finish = RunFinish(at=time.time(), stop=result.stop.value, record=to_stored_record(result, 0))
+        finish = RunFinish(at=SYSTEM.wall(), stop=result.stop.value, record=to_stored_record(result, 0))
         events = [event.to_dict() for event in result.events]
         store.keep(Step(run_id=self._run_id, events=events, finish=finish))
 

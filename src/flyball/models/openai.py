@@ -9,6 +9,17 @@ from .endpoint import Provider
 from .http import HttpModel
 from .options import HttpOptions
 
+OPENAI = Provider(
+    name="openai",
+    url="https://api.openai.com/v1",
+    url_variable="OPENAI_BASE_URL",
+    key_variables=("OPENAI_API_KEY",),
+    max_output_tokens=16_384,
+    headers={},
+    max_output_elsewhere=4_096,
+)
+"""OpenAI, for both of its APIs."""
+
 
 class OpenAIModel(HttpModel):
     """OpenAI model, or with `url=` a model of any compatible server.
@@ -16,15 +27,7 @@ class OpenAIModel(HttpModel):
     The key is `key=` or OPENAI_API_KEY. With `url=` it is `key=` or FLYBALL_API_KEY, and may be missing.
     """
 
-    _provider_spec: ClassVar[Provider] = Provider(
-        name="openai",
-        url="https://api.openai.com/v1",
-        url_variable="OPENAI_BASE_URL",
-        key_variables=("OPENAI_API_KEY",),
-        max_output_tokens=16_384,
-        headers={},
-        max_output_elsewhere=4_096,
-    )
+    _provider_spec: ClassVar[Provider] = OPENAI
 
     def __init__(self, name: str, **options: Unpack[HttpOptions]) -> None:
         super().__init__(name, **options)

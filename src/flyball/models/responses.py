@@ -18,6 +18,7 @@ from ..wire.responses_items import write_responses
 from .endpoint import Provider
 from .http import HttpModel
 from .model import OnText
+from .openai import OPENAI
 from .options import HttpOptions
 
 _WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-3|gpt-4|chatgpt|gpt-[5-9][\d.]*-chat)")
@@ -41,15 +42,7 @@ class ResponsesModel(HttpModel):
     The key is `key=` or OPENAI_API_KEY. With `url=` it is `key=` or FLYBALL_API_KEY, and may be missing.
     """
 
-    _provider_spec: ClassVar[Provider] = Provider(
-        name="openai",
-        url="https://api.openai.com/v1",
-        url_variable="OPENAI_BASE_URL",
-        key_variables=("OPENAI_API_KEY",),
-        max_output_tokens=16_384,
-        headers={},
-        max_output_elsewhere=4_096,
-    )
+    _provider_spec: ClassVar[Provider] = OPENAI
     _wire = ResponsesWire()
 
     def __init__(self, name: str, **options: Unpack[ResponsesOptions]) -> None:
