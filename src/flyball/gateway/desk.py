@@ -100,9 +100,9 @@ class Desk:
         self.requests = 0
         """Governed requests that came through."""
         self.wants_end = False
-        """True if the program goes on in spite of the end, so that it must be ended."""
+        """True if the program continues in spite of the end, so that it must be ended."""
         self.hints: list[str] = []
-        """Sentences for the user about what went on."""
+        """Sentences for the user about the run."""
         self._models: dict[str, GovernedModel] = {}
         self._undelivered: set[bytes] = set()
         self._reported: set[int] = set()

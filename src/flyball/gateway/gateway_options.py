@@ -36,7 +36,7 @@ class GatewayOptions:
     final_tools: tuple[str, ...] = ()
     """Names of tools that carry the program's answer, besides those that are known."""
     per: Literal["program", "task"] = "program"
-    """What the limits of turns and time are for: the whole program, or each task that its user gives it."""
+    """Scope of the limits of turns and time: the whole program, or each task that its user gives it."""
     observe: bool = False
     """Whether nothing is refused or changed, and only recorded."""
     allow_ungoverned: bool = False

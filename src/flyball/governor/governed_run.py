@@ -126,7 +126,7 @@ class GovernedRun:
             self.tell(event.Postponed, seconds, reason)
 
     def renew(self, conversation: Hashable) -> None:
-        """Grant the turns and the seconds anew for a further task, and the conversation another report."""
+        """Grant fresh turns and seconds for a further task, and the conversation another report."""
         self.require_parallel().renew(conversation)
 
     def renew_seconds(self, seconds: float) -> None:

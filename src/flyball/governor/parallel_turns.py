@@ -102,7 +102,7 @@ class ParallelTurns:
             return turn
 
     def renew(self, conversation: Hashable) -> None:
-        """Grant the turns and the seconds anew, and the conversation another report."""
+        """Grant fresh turns and seconds, and the conversation another report."""
         run = self._run
         envelope, turns = run.envelope, run.envelope.budgets["turns"]
         with run.lock:

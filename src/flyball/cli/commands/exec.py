@@ -11,14 +11,14 @@ from ..exec_command import ExecOptions, execute_program
 from ..store_option import StoreOption
 
 _COMMAND = "Program and its arguments, after --."
-_UPSTREAM = "Where a provider is, if the environment does not say it."
+_UPSTREAM = "Address of a provider, if the environment does not name it."
 _SET = "Variable that points the program at that provider."
 _PASS_KEYS = "Give the program the real keys instead of stand-ins."
 _UNGOVERNED = "Accept a program whose requests do not come through."
 _UNPRICED = "refuse, or tokens_only: models without a known price under a money limit."
 _FINAL_TOOL = "Tool that carries the program's answer."
 _STRICT = "Exit with the code of the stop reason, as flyball run does."
-_PER = "program, or task: turns and seconds anew with each message of the user."
+_PER = "program, or task: fresh turns and seconds with each message of the user."
 _OBSERVE = "Refuse and change nothing; print what would have been refused."
 _LIVE = "Show each event on standard error, and the budgets if that is a terminal."
 _RULES = "Rule files, or folders of them."
