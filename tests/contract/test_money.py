@@ -1,4 +1,8 @@
-"""Twenty runs at once in one envelope: together they pass its tokens and its money by no more than a provider lies."""
+"""Twenty runs at once in one envelope: together they pass its tokens and its money by no more than a provider lies.
+
+The provider bills the upper estimate of each request. A run near its limit reserves a nearer one, unless the model
+counts its own requests: `Counting` does, so its reservations are exact.
+"""
 
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +15,7 @@ import pytest
 from flyball import Agent, Limits, Result, TokenPrice, TurnBudget, Usage, tool
 from flyball.budget.price import Tier, compute_max_request_cost
 from flyball.errors import Retryable
+from flyball.event import ModelReplied, ModelRequested
 from flyball.request import Call, Finish, Purpose, Reply, Request, estimate_request_tokens
 
 LONG = 60.0
@@ -59,6 +64,13 @@ class Provider:
         return told
 
 
+class Counting(Provider):
+    """A provider whose model counts its own requests, exactly as it bills them."""
+
+    def count(self, request: Request) -> int:
+        return estimate_request_tokens(request)
+
+
 def all_at_once(way: str, agent: Agent, shared: TurnBudget) -> list[Result]:
     results: list[Result] = []
 
@@ -95,7 +107,7 @@ TOKENS, MONEY = {"tokens": 30_000}, {"usd": 0.1}
 def test_parallel_runs_exceed_a_shared_ceiling_by_no_more_than_the_provider_lies(
     way: str, limits: dict[str, Any], lies_by: int, closed: Any
 ) -> None:
-    model, shared = Provider(lies_by), Limits(**limits).open(grace=False)
+    model, shared = Counting(lies_by), Limits(**limits).open(grace=False)
     agent = Agent(model=model, tools=[touch], limits=Limits(turns=50, tokens=100_000, retries=100))
     results = [closed(result) for result in all_at_once(way, agent, shared)]
     shared.close()
@@ -115,10 +127,30 @@ def test_parallel_runs_exceed_a_shared_ceiling_by_no_more_than_the_provider_lies
 @pytest.mark.parametrize("way", ["asyncio", "threads"])
 def test_parallel_runs_stay_within_a_shared_ceiling_when_requests_break_without_usage(way: str, closed: Any) -> None:
     shared = Limits(tokens=30_000, usd=0.2).open(grace=False)
-    agent = Agent(model=Provider(fails=True), tools=[touch], limits=Limits(turns=50, tokens=100_000, retries=100))
+    agent = Agent(model=Counting(fails=True), tools=[touch], limits=Limits(turns=50, tokens=100_000, retries=100))
     results = [closed(result) for result in all_at_once(way, agent, shared)]
     shared.close()
     assert sum(result.estimated_requests for result in results) > 0
     for name in ("tokens", "usd"):
         budget = shared.budgets[name]
         assert budget.used == sum(result.budgets[name].used for result in results) <= (budget.ceiling or 0)
+
+
+@pytest.mark.parametrize("way", ["asyncio", "threads"])
+def test_parallel_runs_exceed_a_shared_ceiling_by_no_more_than_their_estimates_were_too_low(
+    way: str, closed: Any
+) -> None:
+    shared = Limits(tokens=30_000).open(grace=False)
+    agent = Agent(model=Provider(fails=True), tools=[touch], limits=Limits(turns=50, tokens=100_000, retries=100))
+    results = [closed(result) for result in all_at_once(way, agent, shared)]
+    shared.close()
+    too_low = 0
+    for result in results:
+        requests = [event for event in result.events if event.kind in ("model_requested", "model_replied")]
+        assert len(requests) % 2 == 0, "each request is answered"
+        for requested, replied in zip(requests[::2], requests[1::2], strict=True):
+            assert isinstance(requested, ModelRequested)
+            assert isinstance(replied, ModelReplied)
+            too_low += max(0, replied.input_tokens - requested.estimated_tokens)
+    budget = shared.budgets["tokens"]
+    assert budget.used == sum(result.budgets["tokens"].used for result in results) <= (budget.ceiling or 0) + too_low
