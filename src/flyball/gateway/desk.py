@@ -69,6 +69,7 @@ class Desk:
         """Decide about a request. Raises `Refused` for one that gets an error."""
         self.requests += 1
         chat = self.conversations.find(inbound)
+        self.calls.show_request(inbound)
         self.calls.end(inbound, chat)
         self._note_task(inbound, chat)
         need = self._needs.build(inbound, chat)
@@ -150,11 +151,18 @@ class Desk:
             turn.settle_observed(usage.input, usage.output)
         self._count(ticket, usage, reply, estimated=estimated)
 
-    def note_state(self, chat: Chat, inbound: Inbound, reply_id: str | None) -> None:
-        """Record what the provider keeps of a conversation, which later requests name."""
-        for state_id in (reply_id, inbound.request.previous_id):
-            if state_id is not None and inbound.wire is RESPONSES:
+    def note_state(self, chat: Chat, inbound: Inbound, reply_id: str | None, joined_id: str | None) -> None:
+        """Record what the provider keeps of a conversation, which later requests name.
+
+        `joined_id` is the id by which the program knows the reply, if it is another one.
+        """
+        if inbound.wire is not RESPONSES:
+            return
+        for state_id in (reply_id, inbound.request.previous_id, joined_id):
+            if state_id is not None:
                 self.conversations.remember_state(chat, state_id)
+        if joined_id is not None and reply_id is not None:
+            chat.joined_ids[joined_id] = reply_id
 
     async def ask_again(self, inbound: Inbound, chat: Chat) -> Ticket:
         """Return the next turn of a conversation whose calls were all denied, or its last request."""
