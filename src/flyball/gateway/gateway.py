@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -20,6 +20,7 @@ from ..result import Result
 from .conversations import Chat
 from .desk import Desk
 from .door import LOOPBACK, Door
+from .endpoint import Endpoint
 from .environment import build_environment
 from .gateway_app import GatewayApp
 from .gateway_options import GatewayOptions
@@ -46,7 +47,9 @@ class Gateway:
             )
         self._options = options
         named, variables = options.upstreams, options.variables
-        self._upstreams = find_upstreams(options.environment, named, variables, holds_keys=not options.pass_keys)
+        self._upstreams = find_upstreams(
+            options.environment, named, variables, options.own_keys, holds_keys=not options.pass_keys
+        )
         self._desk: Desk | None = None
         self._door: Door | None = None
         self._thread: threading.Thread | None = None
@@ -56,6 +59,8 @@ class Gateway:
         self._error: BaseException | None = None
         self.exit_code: int | None = None
         """Exit code of the program, for the result of the run. None if it did not end by itself."""
+        self.changes: Sequence[str] = ()
+        """Phrases about what was done to the program's command, for people."""
         self.ended_by: str | None = None
         """`signal` if a person ended the program, `gateway` if the gateway did, None if it ended by itself."""
 
@@ -72,6 +77,13 @@ class Gateway:
         if self._door is None:
             raise UsageError("the gateway is not open: use it in a with block")
         return build_environment(self._options.environment, self._upstreams, self._door)
+
+    @property
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Gateway in the place of each provider, by its name."""
+        if self._door is None:
+            raise UsageError("the gateway is not open: use it in a with block")
+        return {upstream.name: self._door.build_endpoint(upstream) for upstream in self._upstreams}
 
     @property
     def result(self) -> Result:
