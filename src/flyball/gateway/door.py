@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from ..wire.wire import Wire
 from .body import Refused
-from .endpoint import TOKEN_HEADER, Endpoint
+from .address import TOKEN_HEADER, GatewayAddress
 from .providers import Upstream
 from .wires import choose_wire
 
@@ -70,9 +70,9 @@ class Door:
         version = upstream.version if upstream.shows_version else ""
         return f"http://{LOOPBACK}:{self._port}{secret}/{upstream.name}{version}"
 
-    def build_endpoint(self, upstream: Upstream) -> Endpoint:
+    def build_address_for(self, upstream: Upstream) -> GatewayAddress:
         """Return what a program needs to reach an upstream, if it can send a header."""
-        return Endpoint(
+        return GatewayAddress(
             url=f"http://{LOOPBACK}:{self._port}/{upstream.name}",
             full_url=self.build_address(upstream),
             version=upstream.version,

@@ -49,7 +49,7 @@ def execute(command: Sequence[str], options: GatewayOptions, on_start: Callable[
         gateway = Gateway(replace(options, environment=launch.environment, own_keys=launch.own_keys))
         with gateway:
             if is_pointed:
-                launch.point(gateway.environment, gateway.endpoints)
+                launch.point(gateway.environment, gateway.addresses)
             gateway.changes = launch.describe_changes()
             on_start(gateway)
             governed = launch.governed or gateway.environment

@@ -20,7 +20,7 @@ from ..result import Result
 from .conversations import Chat
 from .desk import Desk
 from .door import LOOPBACK, Door
-from .endpoint import Endpoint
+from .address import GatewayAddress
 from .environment import build_environment
 from .gateway_app import GatewayApp
 from .gateway_options import GatewayOptions
@@ -79,11 +79,11 @@ class Gateway:
         return build_environment(self._options.environment, self._upstreams, self._door)
 
     @property
-    def endpoints(self) -> dict[str, Endpoint]:
+    def addresses(self) -> dict[str, GatewayAddress]:
         """Gateway in the place of each provider, by its name."""
         if self._door is None:
             raise UsageError("the gateway is not open: use it in a with block")
-        return {upstream.name: self._door.build_endpoint(upstream) for upstream in self._upstreams}
+        return {upstream.name: self._door.build_address_for(upstream) for upstream in self._upstreams}
 
     @property
     def result(self) -> Result:

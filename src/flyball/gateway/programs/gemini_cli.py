@@ -25,6 +25,7 @@ _QWEN = (
     ("OPENAI_BASE_URL", "baseUrl", ("--openai-base-url", "--openaiBaseUrl")),
 )
 """Variable, key in its settings, and options that say the same."""
+_AGENT = ("GeminiCLI",)
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
 
@@ -70,9 +71,13 @@ GEMINI_CLI = KnownProgram(
     prepare=_prepare_gemini,
     point=_point_gemini,
     side_requests=(
-        SideRequest(name="loop check", agents=("GeminiCLI/",), text="next_speaker"),
-        SideRequest(name="router", agents=("GeminiCLI/",), text="complexity_reasoning"),
-        SideRequest(name="loop detection", agents=("GeminiCLI/",), text="unproductive_state"),
+        SideRequest(name="loop check", agents=_AGENT, text="next_speaker"),
+        SideRequest(name="loop detection", agents=_AGENT, text="diagnostic agent that determines whether"),
+        SideRequest(name="router", agents=_AGENT, text="Task Routing AI"),
+        SideRequest(name="tool summary", agents=_AGENT, text="expert context compressor"),
+        SideRequest(
+            name="compaction", agents=_AGENT, text="distilling chat history into a structured XML", is_compaction=True
+        ),
     ),
 )
 
@@ -103,9 +108,9 @@ def _iter_qwen_settings(launch: Launch) -> Iterator[Json]:
 
 
 def _point_qwen(launch: Launch) -> None:
-    endpoint = launch.endpoints["openai"]
+    address = launch.addresses["openai"]
     added = ["--openai-base-url", launch.governed["OPENAI_BASE_URL"]]
-    if not endpoint.stand_ins:  # the address has the token then, which stays in the environment
+    if not address.stand_ins:  # the address has the token then, which stays in the environment
         added = []
     if launch.get_option("--auth-type") is None:
         added = ["--auth-type", "openai", *added]
@@ -129,5 +134,13 @@ QWEN_CODE = KnownProgram(
     packages=("@qwen-code/qwen-code",),
     prepare=_prepare_qwen,
     point=_point_qwen,
-    side_requests=(SideRequest(name="loop check", agents=("QwenCode/",), text="next_speaker"),),
+    side_requests=(
+        SideRequest(name="loop check", agents=("QwenCode",), text="next_speaker"),
+        SideRequest(
+            name="compaction",
+            agents=("QwenCode",),
+            text="distilling chat history into a structured XML",
+            is_compaction=True,
+        ),
+    ),
 )
