@@ -43,9 +43,7 @@ class Entrance(Protocol):
 class GatewayApp:
     """App that stands between a program and its providers."""
 
-    def __init__(
-        self, options: EngineOptions, desk: Desk, entrance: Entrance, client: httpx2.AsyncClient
-    ) -> None:
+    def __init__(self, options: EngineOptions, desk: Desk, entrance: Entrance, client: httpx2.AsyncClient) -> None:
         self._options = options
         self._desk = desk
         self._entrance = entrance
