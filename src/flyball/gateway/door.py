@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..wire.wire import Wire
-from .body import Refused
 from .address import TOKEN_HEADER, GatewayAddress
+from .body import Refused
 from .providers import Upstream
 from .wires import choose_wire
 

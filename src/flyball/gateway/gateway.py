@@ -17,10 +17,10 @@ import httpx2
 from .._internal.distribution import format_install
 from ..errors import UsageError
 from ..result import Result
+from .address import GatewayAddress
 from .conversations import Chat
 from .desk import Desk
 from .door import LOOPBACK, Door
-from .address import GatewayAddress
 from .environment import build_environment
 from .gateway_app import GatewayApp
 from .gateway_options import GatewayOptions
