@@ -30,7 +30,9 @@ class Launch:
         prepare: Callable[[Launch], None] | None = None,
         point: Callable[[Launch], None] | None = None,
     ) -> None:
-        self.program = program
+        self.title = title
+        """Name of the program, for people. Empty if it is not known."""
+        self._steps = prepare, point
         self._given = tuple(command), dict(environment)
         self.command = list(command)
         self.start = start
