@@ -17,6 +17,7 @@ from flyball.testing.server import LoopingProvider, ModelServer, sent, status
 
 from .conftest import BOUND_S, environment_for
 
+NOTHING: dict[str, Any] = {}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 GO: dict[str, Any] = {"role": "user", "content": "Go."}
 GEMINI_GO: dict[str, Any] = {"role": "user", "parts": [{"text": "Go."}]}
@@ -43,7 +44,7 @@ def chat(result: Any) -> tuple[str, dict[str, Any]]:
 
 
 def messages(result: Any) -> tuple[str, dict[str, Any]]:
-    called: Any = {"role": "assistant", "content": [{"type": "tool_use", "id": "one", "name": "add", "input": {}}]}
+    called = {"role": "assistant", "content": [{"type": "tool_use", "id": "one", "name": "add", "input": NOTHING}]}
     done = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "one", **result}]}
     tools = [{"name": "add", "input_schema": SCHEMA}]
     body = {"model": "claude-haiku-4-5", "max_tokens": 99, "messages": [GO, called, done], "tools": tools}
@@ -58,7 +59,7 @@ def responses(result: Any) -> tuple[str, dict[str, Any]]:
 
 
 def gemini(result: Any) -> tuple[str, dict[str, Any]]:
-    called: Any = {"role": "model", "parts": [{"functionCall": {"name": "add", "args": {}}}]}
+    called = {"role": "model", "parts": [{"functionCall": {"name": "add", "args": NOTHING}}]}
     done = {"role": "user", "parts": [{"functionResponse": {"name": "add", **result}}]}
     tools = [{"functionDeclarations": [{"name": "add", "parameters": SCHEMA}]}]
     path = "/v1beta/models/gemini-2.5-flash:generateContent"
@@ -156,7 +157,7 @@ def test_a_rule_sees_what_a_call_returned(build: Any, result: Any, tmp_path: Pat
 
 
 def test_results_of_parallel_calls_without_ids_belong_to_their_calls_in_order(tmp_path: Path) -> None:
-    calls: list[Any] = [{"functionCall": {"name": name, "args": {}}} for name in ("add", "look", "add")]
+    calls: list[Any] = [{"functionCall": {"name": name, "args": NOTHING}} for name in ("add", "look", "add")]
     results = [
         {"functionResponse": {"name": name, "response": response}}
         for name, response in (("add", {"output": "1"}), ("look", {"output": "2"}), ("add", {"error": "broken"}))

@@ -13,7 +13,7 @@ from ..outcome import Failure, Outcome, Status, Success
 from ..request import Reply
 from ..tools.returned import reports_failure
 from .conversations import Chat, OpenCall
-from .gateway_options import GatewayOptions
+from .gateway_options import EngineOptions
 from .inbound import Inbound
 from .last_request import find_final_tool
 from .ticket import Ticket
@@ -22,7 +22,7 @@ from .ticket import Ticket
 class ProgramCalls:
     """Claims the tool calls of a program, and denies those that a limit or a rule forbids."""
 
-    def __init__(self, run: GovernedRun, options: GatewayOptions) -> None:
+    def __init__(self, run: GovernedRun, options: EngineOptions) -> None:
         self._run = run
         self._options = options
         self._budget = run.envelope.budgets["tool_calls"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Mapping
 
 import httpx2
@@ -16,6 +17,14 @@ HOP_HEADERS = frozenset(
     }
 )  # fmt: skip
 """Headers of one connection, which are not passed on."""
+_CONNECT_S = 30.0
+
+
+def open_upstream_client(verify: ssl.SSLContext | str | bool = True, proxy: str | None = None) -> httpx2.AsyncClient:
+    """Return a client for requests to providers. Deadlines are those of the run, so only connecting has a timeout."""
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+    timeout = httpx2.Timeout(None, connect=_CONNECT_S)
+    return httpx2.AsyncClient(limits=limits, timeout=timeout, follow_redirects=False, verify=verify, proxy=proxy)
 
 
 def build_upstream_request(client: httpx2.AsyncClient, inbound: Inbound, content: bytes) -> httpx2.Request:
