@@ -82,6 +82,8 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
                 record.start()
                 if not options.quiet:
                     print_line(f"flyball: {limits}", err=True)
+                    for change in gateway.changes:
+                        print_line(f"flyball: {change}", err=True)
                 live.progress = Progress(gateway_options.run_id, gateway.desk.run.envelope, (), {}, {}, agent=_AGENT)
 
             with live:

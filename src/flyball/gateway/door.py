@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from ..wire.wire import Wire
+from .address import TOKEN_HEADER, GatewayAddress
 from .body import Refused
 from .providers import Upstream
 from .wires import choose_wire
@@ -69,6 +71,16 @@ class Door:
         version = upstream.version if upstream.shows_version else ""
         return f"http://{LOOPBACK}:{self._port}{secret}/{upstream.name}{version}"
 
+    def build_address_for(self, upstream: Upstream) -> GatewayAddress:
+        """Return what a program needs to reach an upstream, if it can send a header."""
+        return GatewayAddress(
+            url=f"http://{LOOPBACK}:{self._port}/{upstream.name}",
+            full_url=self.build_address(upstream),
+            version=upstream.version,
+            token=self._token,
+            stand_ins={key: stand_in for stand_in, key in upstream.keys.items()},
+        )
+
     def check(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[Route, dict[str, str]]:
         """Return where a request leads, and the key headers to send. Raises `Refused`."""
         self._check_host(headers.get("host", ""))
@@ -83,6 +95,7 @@ class Door:
         rest = path.removeprefix(f"/{name}")
         if rest.startswith(f"{upstream.version}/"):
             rest = rest.removeprefix(upstream.version)
+        token = token or secrets.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self._token.encode())
         keys = self._exchange_keys(upstream, headers, has_token=token)
         return find_route(upstream, scope["method"], rest), keys
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -13,6 +13,7 @@ from typing import Any, Self
 from .._internal.distribution import format_install
 from ..errors import UsageError
 from ..result import Result
+from .address import GatewayAddress
 from .conversations import Chat
 from .desk import Desk
 from .door import LOOPBACK, Door
@@ -44,7 +45,9 @@ class Gateway:
             )
         self._options = options
         named, variables = options.upstreams, options.variables
-        self._upstreams = find_upstreams(options.environment, named, variables, holds_keys=not options.pass_keys)
+        self._upstreams = find_upstreams(
+            options.environment, named, variables, options.own_keys, holds_keys=not options.pass_keys
+        )
         self._desk: Desk | None = None
         self._door: Door | None = None
         self._thread: ServingThread | None = None
@@ -52,6 +55,8 @@ class Gateway:
         """Exception that left the `with` block."""
         self.exit_code: int | None = None
         """Exit code of the program, for the result of the run. None if it did not end by itself."""
+        self.changes: Sequence[str] = ()
+        """Phrases about what was done to the program's command, for people."""
         self.ended_by: str | None = None
         """`signal` if a person ended the program, `gateway` if the gateway did, None if it ended by itself."""
 
@@ -66,6 +71,12 @@ class Gateway:
     def environment(self) -> dict[str, str]:
         """Environment for the programs to govern."""
         return build_environment(self._options.environment, self._upstreams, self._require_door())
+
+    @property
+    def addresses(self) -> dict[str, GatewayAddress]:
+        """Gateway in the place of each provider, by its name."""
+        door = self._require_door()
+        return {upstream.name: door.build_address_for(upstream) for upstream in self._upstreams}
 
     @property
     def result(self) -> Result:

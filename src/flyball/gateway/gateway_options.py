@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -54,6 +54,8 @@ class GatewayOptions(EngineOptions):
     """URLs of providers by name. They replace what the environment says, or add providers that are not known."""
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     """Names of these providers by the variable of the program that points at them."""
+    own_keys: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"], repr=False)
+    """Keys that the program has in its own settings and sends by itself, by provider."""
     pass_keys: bool = False
     """Whether the program gets the real keys. Otherwise it gets stand-ins."""
     allow_ungoverned: bool = False

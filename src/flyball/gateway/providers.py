@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from ..errors import ConfigError, UsageError
@@ -51,7 +52,7 @@ PROVIDERS = (
         "google",
         "https://generativelanguage.googleapis.com",
         ("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),
-        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
         version="/v1beta",
         has_version=False,
     ),
@@ -71,19 +72,28 @@ class Upstream:
     shows_version: bool = True
     """Whether the address in the variables ends with the version."""
     keys: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Real keys by their stand-ins. Empty if the program has its keys itself."""
+    """Real keys by what the program sends: a stand-in, or the key itself. Empty if all keys are the program's own."""
     stand_ins: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Stand-ins by the variable of the key."""
 
 
 def find_upstreams(
-    environment: Mapping[str, str], named: Mapping[str, str], variables: Mapping[str, str], *, holds_keys: bool
+    environment: Mapping[str, str],
+    named: Mapping[str, str],
+    variables: Mapping[str, str],
+    own_keys: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    *,
+    holds_keys: bool,
 ) -> tuple[Upstream, ...]:
     """Return the known providers and those that the user named, as this environment describes them.
 
-    `named` has URLs by name, `variables` the names by the variable that points at them.
+    `named` has URLs by name, `variables` the names by the variable that points at them, `own_keys` the keys that the
+    program sends by itself, by name.
     """
-    found = [_find_known(provider, environment, holds_keys=holds_keys) for provider in PROVIDERS]
+    found = [
+        _find_known(provider, environment, own_keys.get(provider.name, ()) if holds_keys else (), holds_keys=holds_keys)
+        for provider in PROVIDERS
+    ]
     by_name = {upstream.name: upstream for upstream in found}
     for name, url in named.items():
         check_name("exec, --upstream", name)
@@ -110,12 +120,14 @@ def _move(known: Upstream, url: str, variables: tuple[str, ...]) -> Upstream:
     return Upstream(known.name, url, known.version, merged, known.shows_version, known.keys, known.stand_ins)
 
 
-def _find_known(provider: KnownProvider, environment: Mapping[str, str], *, holds_keys: bool) -> Upstream:
+def _find_known(
+    provider: KnownProvider, environment: Mapping[str, str], own_keys: Sequence[str], *, holds_keys: bool
+) -> Upstream:
     configured = next((environment[name] for name in provider.url_variables if environment.get(name)), provider.url)
     url = check_url("exec, upstream", configured)
     if not provider.has_version:
         url = url.removesuffix(provider.version)
-    keys, stand_ins = dict[str, str](), dict[str, str]()
+    keys, stand_ins = {key: key for key in own_keys}, dict[str, str]()
     for variable in provider.key_variables if holds_keys else ():
         key = environment.get(variable, "").strip()
         if key:
