@@ -16,10 +16,11 @@ from ..wire.formats import GEMINI
 from ..wire.stream import ReadEvent, StreamReader
 from .body import MAX_BODY_BYTES, encode_json
 from .denial import EventEditor, answer_calls, drop_calls
-from .desk import Desk, Ticket
+from .desk import Desk
 from .inbound import Inbound
 from .last_request import build_made_reply, check_last_reply
 from .server_tools import count_server_calls
+from .ticket import Ticket
 from .wires import drop_usage
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -85,7 +86,7 @@ class Exchange:
             turn.confirm()
             if self._ticket.is_last:
                 await self._receive_last(response)
-            elif is_stream(response) and self._desk.may_deny(self._inbound):
+            elif is_stream(response) and self._desk.calls.may_deny(self._inbound):
                 await self._pass_held_stream(response)
             elif is_stream(response):
                 await self._pass_stream(response)
@@ -185,13 +186,13 @@ class Exchange:
         reply = self._reader.build_reply()
         self._settle()
         chat = self._ticket.chat
-        made = self._desk.make_report(chat)
+        made = self._desk.reports.make(chat)
         instead = (
             build_made_reply(self._inbound, made, self._final_tools)
             if reply is None
             else check_last_reply(self._inbound, reply, self._final_tools, made)
         )
-        self._desk.note_report(chat, (instead or reply or Reply()).text)
+        self._desk.reports.note(chat, (instead or reply or Reply()).text)
         self.handed_on = True
         if instead is not None:
             await send_made_reply(self._send, self._inbound, instead)
@@ -217,9 +218,9 @@ class Exchange:
             self._desk.charge(self._ticket)
             return {}
         self._desk.settle(self._ticket, reply, reader.heard_bytes, service_tier=reader.service_tier)
-        self._desk.count_server_calls(reader.server_calls)
+        self._desk.calls.count_at_provider(reader.server_calls)
         self._desk.note_state(self._ticket.chat, self._inbound, reader.state_id)
-        return self._desk.judge(self._ticket, reply, can_deny=can_deny)
+        return self._desk.calls.judge(self._ticket, reply, can_deny=can_deny)
 
     def _end(self) -> None:
         """Count what is not counted yet, because the exchange was cancelled or broke off."""

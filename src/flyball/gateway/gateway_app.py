@@ -12,7 +12,7 @@ from ..wire.bodies import ErrorReply
 from ..wire.formats import CHAT
 from ..wire.wire import Wire
 from .body import ClientLeft, Refused, decode_body, encode_json, parse_body, read_body
-from .desk import Desk, Ticket
+from .desk import Desk
 from .door import Access, Door, Route
 from .exchange import (
     Exchange,
@@ -26,6 +26,7 @@ from .exchange import (
 from .gateway_options import GatewayOptions
 from .inbound import Inbound, check_features
 from .last_request import build_made_reply
+from .ticket import Ticket
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -96,14 +97,14 @@ class GatewayApp:
         task = asyncio.ensure_future(exchange.run())
         while not task.done():
             is_final = ticket.is_last or exchange.handed_on or not ticket.turn.counts
-            seconds = desk.report_s if is_final else desk.work_s
+            seconds = desk.time.report_s if is_final else desk.time.work_s
             await asyncio.wait({task, left}, timeout=_bound(seconds), return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 break
             if left.done():
                 await _cancel(task)
                 raise ClientLeft
-            if (desk.report_s if is_final else desk.work_s) > 0:
+            if (desk.time.report_s if is_final else desk.time.work_s) > 0:
                 continue  # the reserve or the deadline has moved
             if not is_final and exchange.handed_on:
                 continue
@@ -113,7 +114,7 @@ class GatewayApp:
             if exchange.handed_on:
                 raise ClientLeft
             if ticket.is_last or not ticket.turn.counts:
-                return desk.make_last_reply(ticket)
+                return desk.reports.make_last_reply(ticket)
             return await desk.end_conversation(inbound, ticket.chat)
         task.result()
         if exchange.follow_up is not None:
