@@ -28,13 +28,14 @@ class SideRequest:
 SIDE_REQUESTS = (
     SideRequest("Claude Code, quota probe", "claude-cli/", "quota", max_output_tokens=1),
     SideRequest("Claude Code, title", "claude-cli/", "sentence-case title"),
+    SideRequest("Claude Code, title", "claude-cli/", "You are naming a coding session"),
     SideRequest("Claude Code, topic", "claude-cli/", "indicates a new conversation topic"),
     SideRequest("Claude Code, compaction", "claude-cli/", "create a detailed summary of the conversation so far"),
     SideRequest("Codex, compaction", "codex", header=("x-codex-turn-metadata", '"compaction"')),
     SideRequest("opencode, title", "opencode/", "You are a title generator"),
     SideRequest("Gemini CLI, loop check", "GeminiCLI/", "next_speaker"),
 )
-"""Observed in Claude Code 2.1.325, Codex 0.166, opencode 1.18 and Gemini CLI 0.61."""
+"""Observed in Claude Code 2.1.325 and 2.1.327, Codex 0.166, opencode 1.18 and Gemini CLI 0.61."""
 
 
 def find_side_request(inbound: Inbound) -> SideRequest | None:
