@@ -36,3 +36,5 @@ class Framework:
 
 
 OPENAI_AGENTS = Framework("OpenAI Agents SDK", "openai-agents", "agents", "0.24.0", "0.24.0")
+LITELLM = Framework("LiteLLM", "litellm", "litellm", "1.83.0", "1.106.2")
+CLAUDE = Framework("Claude Agent SDK", "claude-agent-sdk", "claude_agent_sdk", "0.2.150", "0.2.184")

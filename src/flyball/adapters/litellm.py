@@ -3,9 +3,9 @@
     with litellm.govern(Limits(turns=10)) as llm:
         reply = llm.completion(model="gpt-4o", messages=messages, tools=tools)
 
-`completion` and `acompletion` take and return what LiteLLM's own take and return, or those of a `Router`. At a limit, the
-next call of each conversation asks for a report without calls. LiteLLM's callbacks only look on, so calls that do not go
-through this object are not governed.
+`completion` and `acompletion` take and return what LiteLLM's own take and return, or those of a `Router`. At a limit,
+the next call of each conversation asks for a report, without tool calls. LiteLLM's callbacks cannot refuse a request,
+so calls of `litellm.completion` itself are not governed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from ..result import Result
 
 
-def govern(limits: Limits | None = None, *, router: Any = None, options: AdapterOptions | None = None) -> GovernedLiteLLM:
+def govern(
+    limits: Limits | None = None, *, router: Any = None, options: AdapterOptions | None = None
+) -> GovernedLiteLLM:
     """Return LiteLLM within limits, for a `with` block. With `router`, the calls go to that `litellm.Router`.
 
     Pass limits, or options with more than limits.

@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, cast
 
+from ..errors import UsageError
 from .agent_conversation import AgentConversation
 from .framework_run import FrameworkRun
 from .litellm_port import AsyncStreamPort, CallArguments, LiteLLMPort, Streamed, StreamPort, read_reply
@@ -48,15 +49,14 @@ class LiteLLMCalls:
         call = self._build(model, messages, arguments)
         conversation, asked = self._find(call), self._describe(call)
         if call.streams:
-            return self._astream(conversation, asked, call)
+            return await self._astream(conversation, asked, call)
         port = LiteLLMPort(self._module, self._client.acompletion, call)
         return self._note(conversation, await self._run.aask(conversation, asked, port))
 
     def _stream(self, conversation: AgentConversation, asked: AskedModel, call: CallArguments) -> Iterator[Any]:
-        """Yield the chunks of a streamed call as they come. The call is made in a thread of its own."""
+        """Make a streamed call in a thread of its own, and return its chunks as they come."""
         chunks, outcome = SimpleQueue[Any](), list[Any]()
-        holds = self._run.may_deny_calls
-        port = StreamPort(self._module, self._client.completion, call, chunks.put, holds)
+        port = StreamPort(self._module, self._client.completion, call, chunks.put, self._run.may_deny_calls)
 
         def work() -> None:
             try:
@@ -65,15 +65,22 @@ class LiteLLMCalls:
                 outcome.append(error)
             chunks.put(None)
 
+        def iterate(chunk: Any) -> Iterator[Any]:
+            try:
+                while chunk is not None:
+                    yield chunk
+                    chunk = chunks.get()
+            finally:
+                port.is_abandoned = True
+            if isinstance(outcome[0], BaseException):
+                raise outcome[0]
+            yield from self._finish(conversation, outcome[0])
+
         Thread(target=copy_context().run, args=(work,), name="flyball-litellm", daemon=True).start()
-        try:
-            while (chunk := chunks.get()) is not None:
-                yield chunk
-        finally:
-            port.is_abandoned = True
-        if isinstance(outcome[0], BaseException):
+        first = chunks.get()  # as LiteLLM does: errors before the first chunk are raised by the call
+        if outcome and isinstance(outcome[0], BaseException):
             raise outcome[0]
-        yield from self._finish(conversation, outcome[0])
+        return iterate(first)
 
     async def _astream(
         self, conversation: AgentConversation, asked: AskedModel, call: CallArguments
@@ -83,14 +90,26 @@ class LiteLLMCalls:
         port = AsyncStreamPort(self._module, self._client.acompletion, call, chunks.put_nowait, holds)
         task = asyncio.ensure_future(self._run.aask(conversation, asked, port))
         task.add_done_callback(lambda _: chunks.put_nowait(None))
-        try:
-            while (chunk := await chunks.get()) is not None:
+
+        async def iterate(chunk: Any) -> AsyncIterator[Any]:
+            try:
+                while chunk is not None:
+                    yield chunk
+                    chunk = await chunks.get()
+                streamed = await task
+            finally:
+                task.cancel()
+            for chunk in self._finish(conversation, streamed):
                 yield chunk
-            streamed = await task
-        finally:
+
+        try:
+            first = await chunks.get()
+        except BaseException:
             task.cancel()
-        for chunk in self._finish(conversation, streamed):
-            yield chunk
+            raise
+        if first is None:
+            await task
+        return iterate(first)
 
     def _finish(self, conversation: AgentConversation, streamed: Streamed) -> list[Any]:
         """Return the chunks that were held back."""
@@ -105,6 +124,8 @@ class LiteLLMCalls:
         return response
 
     def _build(self, model: str, messages: list[Any], arguments: Mapping[str, Any]) -> CallArguments:
+        if not self._run.is_open:
+            raise UsageError("this run is not open: make the calls within `with govern(...) as llm:`")
         plain = [_to_dict(message) for message in messages]
         return CallArguments(model, plain, {**arguments, "num_retries": 0, "max_retries": 0})
 
@@ -125,13 +146,13 @@ class LiteLLMCalls:
     def _name(self, model: str) -> str:
         """Return the name of a model with its provider. A router's name stands for its first deployment."""
         if self._router is not None:
-            deployments = self._router.get_model_list(model_name=model) or []
-            model = next((cast("str", one["litellm_params"]["model"]) for one in deployments), model)
+            deployments = cast("list[dict[str, Any]]", self._router.get_model_list(model_name=model) or [])
+            model = next((one["litellm_params"]["model"] for one in deployments), model)
         try:
             name, provider, _, _ = self._module.get_llm_provider(model)
-        except Exception:
+        except Exception:  # LiteLLM asks the same when the call is made, and its error is raised then
             return model
-        return name_model(name, _PROVIDERS.get(provider, provider))
+        return name_model(name, _PROVIDERS.get(str(provider), str(provider)))
 
 
 def _to_dict(message: Any) -> dict[str, Any]:

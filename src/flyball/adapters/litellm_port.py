@@ -33,13 +33,18 @@ class CallArguments:
     @property
     def wants_usage(self) -> bool:
         """Whether a stream is to end with the usage."""
-        return bool((self.others.get("stream_options") or {}).get("include_usage"))
+        options = cast("Mapping[str, Any]", self.others.get("stream_options") or {})
+        return bool(options.get("include_usage"))
+
+    @property
+    def functions(self) -> list[Mapping[str, Any]]:
+        """Functions that the model may call."""
+        return [tool.get("function", tool) for tool in cast("list[dict[str, Any]]", self.others.get("tools") or [])]
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Names of the tools that the model may call."""
-        functions = [tool.get("function", tool) for tool in self.others.get("tools") or ()]
-        return tuple(str(function.get("name", "")) for function in functions)
+        """Names of the functions."""
+        return tuple(str(function.get("name", "")) for function in self.functions)
 
     @property
     def opening(self) -> list[dict[str, Any]]:
@@ -54,15 +59,16 @@ class CallArguments:
 
     @property
     def final_tool(self) -> str | None:
-        """Tool that each reply must call, which carries the answer then. None means that there is none."""
-        choice = self.others.get("tool_choice")
-        function = cast("Mapping[str, Any]", choice).get("function") if isinstance(choice, Mapping) else None
-        return cast("str | None", function.get("name")) if isinstance(function, Mapping) else None  # pyright: ignore
+        """Only tool, if each reply must call it: it carries the answer then. None means that there is none."""
+        choice: Any = self.others.get("tool_choice")
+        if len(self.tools) != 1 or not isinstance(choice, dict | str) or choice in ("auto", "none"):
+            return None
+        return self.tools[0]
 
     def find_schema(self, tool: str) -> Mapping[str, Any]:
-        """Return the schema of a tool's arguments."""
-        functions = (one.get("function", one) for one in self.others.get("tools") or ())
-        return next((one.get("parameters", {}) for one in functions if one.get("name") == tool), {})
+        """Return the schema of a function's arguments."""
+        found = next((one for one in self.functions if one.get("name") == tool), None)
+        return {} if found is None else cast("Mapping[str, Any]", found.get("parameters") or {})
 
     def iter_call_ids(self) -> Iterator[str]:
         """Yield the ids of the calls in the history, newest first."""
@@ -226,11 +232,15 @@ class StreamPort:
 
     def _split(self, whole: Any) -> Streamed:
         """Return a reply as chunks."""
-        choice, chunk = whole.choices[0], self.module.ModelResponseStream
-        calls = [{**call.model_dump(), "index": at} for at, call in enumerate(choice.message.tool_calls or ())]
-        delta = {"role": "assistant", "content": choice.message.content, "tool_calls": calls or None}
-        parts = [{"delta": delta, "finish_reason": None}, {"delta": {}, "finish_reason": choice.finish_reason}]
-        return Streamed([chunk(id=whole.id, model=whole.model, choices=[{"index": 0, **part}]) for part in parts], whole)
+        choice = whole.choices[0]
+        calls = [call.model_dump() | {"index": at} for at, call in enumerate(choice.message.tool_calls or ())]
+        delta: dict[str, Any] = {"role": "assistant", "content": choice.message.content, "tool_calls": calls or None}
+        parts: list[dict[str, Any]] = [
+            {"index": 0, "delta": delta, "finish_reason": None},
+            {"index": 0, "delta": {}, "finish_reason": choice.finish_reason},
+        ]
+        create = self.module.ModelResponseStream
+        return Streamed([create(id=whole.id, model=whole.model, choices=[part]) for part in parts], whole)
 
 
 @dataclass(slots=True)
