@@ -153,7 +153,7 @@ def test_a_tool_that_carries_the_answer_carries_the_report(monkeypatch: pytest.M
     tools = [{"type": "function", "function": {"name": "answer", "parameters": answer}}]
     choice = {"type": "function", "function": {"name": "answer"}}
     messages = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "What?"}]
-    with ModelServer(say("no"), say("I cannot.")) as server:
+    with ModelServer(say("no"), call("answer", text="I cannot.")) as server:
         point_at(server, monkeypatch)
         with govern(Limits(turns=1)) as llm:
             llm.completion("gpt-4o", messages[:1], tools=tools, tool_choice=choice)
