@@ -159,8 +159,8 @@ def test_a_tool_that_carries_the_answer_carries_the_report(monkeypatch: pytest.M
             llm.completion("gpt-4o", messages[:1], tools=tools, tool_choice=choice)
             reply = llm.completion("gpt-4o", messages, tools=tools, tool_choice=choice)
         assert server.requests[1].body["tool_choice"] == choice
-    (call,) = reply.choices[0].message.tool_calls
-    assert (call.function.name, call.function.arguments) == ("answer", '{"text": "I cannot."}')
+    (made,) = reply.choices[0].message.tool_calls
+    assert (made.function.name, made.function.arguments) == ("answer", '{"text": "I cannot."}')
 
 
 def test_temporary_errors_are_retried_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

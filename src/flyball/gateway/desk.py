@@ -20,7 +20,7 @@ from .body import Refused
 from .content import ContentWriter
 from .conversations import Chat, Conversations
 from .door import Access
-from .gateway_options import GatewayOptions
+from .gateway_options import EngineOptions
 from .inbound import Inbound, thinks
 from .needs import MIN_REPLY_TOKENS, TOKENS_PER_BYTE, Needs
 from .observer import Observer, open_limits
@@ -35,7 +35,7 @@ from .ticket import Ticket
 class Desk:
     """Admits the requests of one run. All methods run on the event loop of the gateway."""
 
-    def __init__(self, options: GatewayOptions) -> None:
+    def __init__(self, options: EngineOptions) -> None:
         self._is_per_task = options.per == "task"
         self.observer = Observer(options.limits, options.registry) if options.observe else None
         """Observer of a run whose limits do not hold. None for one whose limits hold."""
@@ -44,8 +44,11 @@ class Desk:
             unpriced=Unpriced.TOKENS_ONLY,  # the desk refuses models without a price
             registry=options.registry,
             clock=options.clock,
+            within=options.within,
             sinks=options.sinks,
+            events_kept=options.events_kept,
             run_id=options.run_id,
+            session_id=options.session_id,
             metadata=options.metadata,
         )
         self.ending = RunEnding()
@@ -258,19 +261,19 @@ class Desk:
         """Check whether the program waits for its user."""
         return not any(chat.in_progress or chat.open_calls for chat in self.conversations.all)
 
-    def finish(self, code: int | None, *, ended_by: str | None) -> None:
-        """End the run after the program ended with this exit code, or was ended."""
+    def finish(self, error: BaseException | str | None = None) -> None:
+        """End the run after its program has ended: with its error, or a KeyboardInterrupt, unless a limit ended it."""
         ending = self.ending
         for chat in self.conversations.all:
             self.calls.cancel(chat, "the program ended")
         if ending.stops:
             pass
-        elif code == 0:
+        elif error is None:
             ending.stops.add(Stop.COMPLETED)
-        elif ended_by == "signal" or code == 130:
-            ending.cancel()
+        elif isinstance(error, str | Exception):
+            ending.fail(error)
         else:
-            ending.fail(f"the program ended with exit code {code}")
+            ending.cancel()
         self.run.close(None)
         if self.run.result is not None:
             self.run.result.state = {"conversations": [self._describe(chat) for chat in self.conversations.all]}

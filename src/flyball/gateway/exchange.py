@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, cast
@@ -31,6 +32,7 @@ HOP_HEADERS = frozenset(
     }
 )  # fmt: skip
 """Headers of one connection, which are not passed on."""
+_CONNECT_S = 30.0
 _FRAME_BYTES = 150
 """Bytes of an event that are not content, roughly."""
 
@@ -302,6 +304,13 @@ class ReplyReader:
         for source in (event, event.get("response"), event.get("usage"), event.get("message")):
             if isinstance(source, dict) and isinstance(cast("Json", source).get("service_tier"), str):
                 self.service_tier = cast("Json", source)["service_tier"]
+
+
+def open_upstream_client(verify: ssl.SSLContext | str | bool = True, proxy: str | None = None) -> httpx2.AsyncClient:
+    """Return a client for requests to providers. Deadlines are those of the run, so only connecting has a timeout."""
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+    timeout = httpx2.Timeout(None, connect=_CONNECT_S)
+    return httpx2.AsyncClient(limits=limits, timeout=timeout, follow_redirects=False, verify=verify, proxy=proxy)
 
 
 def build_upstream_request(client: httpx2.AsyncClient, inbound: Inbound, content: bytes) -> httpx2.Request:

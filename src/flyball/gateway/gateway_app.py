@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 import httpx2
 
@@ -13,7 +13,7 @@ from ..wire.formats import CHAT
 from ..wire.wire import Wire
 from .body import ClientLeft, Refused, decode_body, encode_json, parse_body, read_body
 from .desk import Desk
-from .door import Access, Door, Route
+from .door import Access, Route
 from .exchange import (
     Exchange,
     UpstreamBroke,
@@ -23,7 +23,7 @@ from .exchange import (
     send_made_reply,
     send_whole,
 )
-from .gateway_options import GatewayOptions
+from .gateway_options import EngineOptions
 from .inbound import Inbound, check_features
 from .last_request import build_made_reply
 from .ticket import Ticket
@@ -32,13 +32,21 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
+class Entrance(Protocol):
+    """Check of requests before anything of them is read: the door of the gateway, or the addresses of providers."""
+
+    def check(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[Route, dict[str, str]]:
+        """Return where a request leads, and the key headers to send. Raises `Refused`."""
+        ...
+
+
 class GatewayApp:
     """App that stands between a program and its providers."""
 
-    def __init__(self, options: GatewayOptions, desk: Desk, door: Door, client: httpx2.AsyncClient) -> None:
+    def __init__(self, options: EngineOptions, desk: Desk, entrance: Entrance, client: httpx2.AsyncClient) -> None:
         self._options = options
         self._desk = desk
-        self._door = door
+        self._entrance = entrance
         self._client = client
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -48,7 +56,7 @@ class GatewayApp:
         wire: Wire = CHAT
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            route, keys = self._door.check(scope["method"], scope["raw_path"], headers)
+            route, keys = self._entrance.check(scope, headers)
             wire = route.wire
             raw = await read_body(receive)
             query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""

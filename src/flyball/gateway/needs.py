@@ -12,7 +12,7 @@ from ..governor.model_card import GovernedModel, find_named_model
 from ..governor.reservation import Need
 from .body import Refused
 from .conversations import Chat
-from .gateway_options import GatewayOptions
+from .gateway_options import EngineOptions
 from .inbound import BLOB_TOKENS, MIN_THINKING_TOKENS, Inbound
 from .observer import Observer
 
@@ -32,7 +32,7 @@ class Needs:
 
     def __init__(
         self,
-        options: GatewayOptions,
+        options: EngineOptions,
         govern_options: GovernOptions,
         envelope: TurnBudget,
         observer: Observer | None,
@@ -77,7 +77,7 @@ class Needs:
                 400,
                 "price_unknown",
                 f"the price of {name} is not known, so the limit of {money.unit.show(money.ceiling)} cannot be kept: "
-                f'add it to [prices."{name}"] in flyball.toml, or use --unpriced tokens_only',
+                f'add it to [prices."{name}"] in flyball.toml, or use --unpriced tokens_only (unpriced="tokens_only")',
             )
         return model
 

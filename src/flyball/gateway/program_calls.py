@@ -11,7 +11,7 @@ from ..governor.governed_run import GovernedRun
 from ..outcome import Status
 from ..request import Reply
 from .conversations import Chat, OpenCall
-from .gateway_options import GatewayOptions
+from .gateway_options import EngineOptions
 from .inbound import Inbound
 from .last_request import find_final_tool
 from .ticket import Ticket
@@ -20,7 +20,7 @@ from .ticket import Ticket
 class ProgramCalls:
     """Claims the tool calls of a program, and denies those that a limit or a rule forbids."""
 
-    def __init__(self, run: GovernedRun, options: GatewayOptions) -> None:
+    def __init__(self, run: GovernedRun, options: EngineOptions) -> None:
         self._run = run
         self._options = options
         self._budget = run.envelope.budgets["tool_calls"]
