@@ -38,6 +38,12 @@ class Place(NamedTuple):
 _place: ContextVar[Place | None] = ContextVar("flyball_adapter_place", default=None)
 
 
+def find_budgets() -> TurnBudget | None:
+    """Return the budgets of the run in progress here. None if there is none."""
+    place = _place.get()
+    return place.run.envelope if place is not None and place.run.is_open else None
+
+
 class FrameworkRun:
     """Run of a framework's agents, in its `with` block. `result` is available afterwards.
 
