@@ -69,11 +69,8 @@ def run(options: Any, prompt: str = "Count for ever.") -> Any:
     """Return the last message of a query."""
 
     async def main() -> Any:
-        message = None
         async with asyncio.timeout(BOUND_S):
-            async for message in sdk.query(prompt=prompt, options=options):
-                pass
-        return message
+            return [message async for message in sdk.query(prompt=prompt, options=options)][-1]
 
     return asyncio.run(main())
 
@@ -100,10 +97,10 @@ def test_the_program_gets_no_real_key(options: Any, provider: LoopingProvider) -
 def test_settings_of_the_user_stay_and_cannot_lead_around_the_gateway(options: Any, provider: LoopingProvider) -> None:
     settings = '{"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "MORE": "1"}}'
     governed = claude.govern(replace(options, settings=settings), limits=Limits(turns=1))
-    assert '"MORE": "1"' in Path(governed.settings).read_text()
-    assert "127.0.0.1:9" not in Path(governed.settings).read_text()
+    assert '"MORE": "1"' in Path(governed.settings or "").read_text()
+    assert "127.0.0.1:9" not in Path(governed.settings or "").read_text()
     result_of(governed)
-    assert not Path(governed.settings).exists()
+    assert not Path(governed.settings or "").exists()
     with pytest.raises(Ungoverned, match="Bedrock"):
         claude.govern(replace(options, env={"CLAUDE_CODE_USE_BEDROCK": "1"}))
     assert provider.requests == []
@@ -136,7 +133,7 @@ def test_a_model_without_a_price_is_refused_under_a_limit_of_money(options: Any,
     governed = claude.govern(replace(options, model="claude-made-up"), limits=Limits(usd=1))
     with pytest.raises(sdk.ClaudeSDKError, match="price of anthropic:claude-made-up is not known"):
         run(governed)
-    assert provider.requests == []
+    assert "claude-made-up" not in {request.body["model"] for request in provider.requests}
     assert result_of(governed).turns == 0
 
 
@@ -166,13 +163,35 @@ def test_a_run_is_recorded_in_a_store(options: Any, tmp_path: Path) -> None:
 
 def test_a_run_ends_when_nothing_refers_to_its_options(options: Any) -> None:
     governed = claude.govern(options, limits=Limits(turns=1))
-    folder, copy = Path(governed.settings).parent, replace(governed, max_turns=3)
+    folder, copy = Path(governed.settings or "").parent, replace(governed, max_turns=3)
     del governed
     gc.collect()
     assert folder.exists()
     del copy
     gc.collect()
     assert not folder.exists()
+
+
+def test_an_exception_in_the_block_is_that_of_the_run(options: Any) -> None:
+    governed = claude.govern(options, limits=Limits(turns=1))
+    with pytest.raises(ValueError, match="mine"), governed:
+        raise ValueError("mine")
+    assert result_of(governed).stop == "failed"
+
+
+def test_a_cancelled_query_ends_its_run_and_its_program(options: Any, provider: LoopingProvider) -> None:
+    governed = claude.govern(options, limits=Limits(turns=100_000))
+
+    async def main() -> None:
+        async with governed:
+            async for message in sdk.query(prompt="Count for ever.", options=governed):
+                if isinstance(message, sdk.AssistantMessage):
+                    raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    count = len(provider.requests)
+    assert (result_of(governed).stop, count) == ("cancelled", len(provider.requests))
 
 
 def test_limits_and_options_cannot_both_be_given(options: Any) -> None:

@@ -1,8 +1,8 @@
 """Adapter for the Claude Agent SDK, whose loop runs in a program of its own.
 
-    options = claude.govern(ClaudeAgentOptions(...), limits=Limits(turns=10))
-    async for message in query(prompt="task", options=options):
-        ...
+    with claude.govern(ClaudeAgentOptions(...), limits=Limits(turns=10)) as options:
+        async for message in query(prompt="task", options=options):
+            ...
     result_of(options).stop
 
 The program, with all its sub-agents, asks a gateway on this machine. It needs the extra `gateway`.
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from ..errors import UsageError, describe_error
@@ -28,53 +28,55 @@ from .frameworks import CLAUDE
 from .results import attach
 
 if TYPE_CHECKING:
+    from claude_agent_sdk import ClaudeAgentOptions  # pyright: ignore[reportMissingModuleSource]
+
     from ..budget.limits import Limits
     from ..gateway.programs import Launch
     from ..result import Result
     from ..store import Store
+    from .claude_options import GovernedOptions
 
-Options = TypeVar("Options")
 _TOOL_TIMEOUTS = ("BASH_DEFAULT_TIMEOUT_MS", "BASH_MAX_TIMEOUT_MS", "MCP_TOOL_TIMEOUT")
 """Variables of Claude Code: milliseconds after which it ends a call."""
 _DEFAULT_BASH_S = 120.0
 
 
 def govern(
-    claude: Options,
+    claude: ClaudeAgentOptions,
     *,
     limits: Limits | None = None,
     options: GatewayOptions | None = None,
     store: Store | str | None = None,
-) -> Options:
-    """Return a copy of `ClaudeAgentOptions` with which the SDK's program keeps to limits. The clock starts now.
+) -> GovernedOptions:
+    """Return a copy of the SDK's options, with which its program keeps to limits. The clock starts now.
 
-    Pass limits, or options of the gateway with more than limits. All queries with the copy are one run, which ends when
-    `result_of(copy)` is called. A store gets a record of it. Raises Ungoverned if the program would go around the gateway.
+    Pass limits, or options of the gateway with more than limits. All queries with the copy are one run. It ends with
+    the `with` block; without one, when `result_of(copy)` is called. A store gets a record of it.
+
+    Raises Ungoverned if the program would go around the gateway.
     """
     CLAUDE.load()
+    from .claude_options import GovernedOptions, GovernedVariables
+
     if limits is not None and options is not None:
         raise UsageError("pass limits= or options=GatewayOptions(limits, ...), not both")
     chosen = options or (GatewayOptions() if limits is None else GatewayOptions(limits))
     within = find_budgets() if chosen.within is None else chosen.within
-    given: Any = claude
-    environment = {**chosen.environment, **given.env}
+    environment = {**chosen.environment, **claude.env}
     if not chosen.allow_ungoverned:
         check_ways_around(environment, "the environment of the program")
-    launch = create_launch(["claude", *(["--settings", given.settings] if given.settings else [])], environment)
-    launch.folder = Path(given.cwd or launch.folder)
+    launch = create_launch(["claude", *(["--settings", claude.settings] if claude.settings else [])], environment)
+    launch.folder = Path(claude.cwd or launch.folder)
     launch.prepare()
     chosen = replace(chosen, environment=launch.environment, own_keys=launch.own_keys, within=within)
     run = ClaudeRun(chosen, launch, store)
     run.start()
-    variables = GovernedVariables(given.env | run.build_variables())
+    variables = GovernedVariables(claude.env | run.build_variables(), run)
     finalize(variables, run.end)
-    governed: Any = replace(given, env=variables, settings=launch.get_option("--settings"))
+    changes: dict[str, Any] = {"env": variables, "settings": launch.get_option("--settings")}
+    governed = GovernedOptions(**{field.name: getattr(claude, field.name) for field in fields(claude)} | changes)
     attach(governed, run)
     return governed
-
-
-class GovernedVariables(dict[str, str]):
-    """Variables of the program. The run ends when nothing refers to them any more. The SDK copies options, not these."""
 
 
 class ClaudeRun:
@@ -121,13 +123,13 @@ class ClaudeRun:
         self.end()
         return self._gateway.result
 
-    def end(self) -> None:
-        """End the run. A second call changes nothing."""
+    def end(self, error: BaseException | None = None) -> None:
+        """End the run, with the exception that ended its block. A second call changes nothing."""
         with self._lock:
             if self._has_ended:
                 return
             self._has_ended = True
-        self._gateway.close()
+        self._gateway.__exit__(None if error is None else type(error), error, None)
         self._launch.close()
         result = self._gateway.result
         self._stored.finish(result)
