@@ -17,6 +17,12 @@ from flyball.testing.server import sent, status
 from .plan import WATCHDOG_FACTOR, WATCHDOG_S, AgentPlan, Bench, Ran, StoryProvider, Verdict, judge, judge_time
 
 SECONDS = 0.6
+GARBAGE = {
+    **dict.fromkeys(("input_tokens", "output_tokens", "total_tokens", "prompt_tokens", "completion_tokens"), -5),
+    "input_tokens_details": {"cached_tokens": 0},
+    "output_tokens_details": {"reasoning_tokens": 0},
+}
+"""Usage that frameworks hand on, in the names of all providers."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +262,7 @@ async def tell_second_run(bench: Bench) -> Verdict:
 
 @story("a usage that makes no sense")
 async def tell_garbage_usage(bench: Bench) -> Verdict:
-    with StoryProvider(lambda names: sent(call("add", a=1), usage=-5)) as provider:
+    with StoryProvider(lambda names: sent(call("add", a=1), usage=GARBAGE)) as provider:
         async with bench.serve(provider) as session:
             ran = await bench.run(session, AgentPlan(tools=[bench.create_counter()]), Limits(tokens=3_000))
         if ran.stop == "budget" and "max_tokens_reached" in ran.flags:
