@@ -35,4 +35,6 @@ class Framework:
         return f"{found}: pip install '{self.package}>={self.oldest}' (tested with {self.oldest} to {self.newest})"
 
 
+LANGCHAIN = Framework("LangChain", "langchain", "langchain.agents", "1.0.0", "1.4.7")
 OPENAI_AGENTS = Framework("OpenAI Agents SDK", "openai-agents", "agents", "0.24.0", "0.24.0")
+PYDANTIC_AI = Framework("pydantic-ai", "pydantic-ai-slim", "pydantic_ai", "2.0.0", "2.66.0")
