@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Client:
 
 
 @asynccontextmanager
-async def open_client(provider: LoopingProvider, *, chat: bool = False) -> AsyncIterator[Client]:
+async def open_client(provider: LoopingProvider, *, chat: bool = False) -> AsyncGenerator[Client]:
     with provider:
         async with AsyncOpenAI(base_url=f"{provider.url}/v1", api_key="key") as client:
             models = OpenAIProvider(openai_client=client, use_responses=not chat)
