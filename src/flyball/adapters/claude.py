@@ -23,7 +23,7 @@ from ..gateway import Gateway, GatewayOptions
 from ..gateway.environment import check_ways_around
 from ..gateway.programs import create_launch
 from ..history.stored_run import StoredRun
-from .framework_run import find_budgets
+from .framework_run import find_place
 from .frameworks import CLAUDE
 from .results import attach
 
@@ -61,7 +61,8 @@ def govern(
     if limits is not None and options is not None:
         raise UsageError("pass limits= or options=GatewayOptions(limits, ...), not both")
     chosen = options or (GatewayOptions() if limits is None else GatewayOptions(limits))
-    within = find_budgets() if chosen.within is None else chosen.within
+    place = find_place()
+    within = place.run.envelope if chosen.within is None and place is not None else chosen.within
     environment = {**chosen.environment, **claude.env}
     if not chosen.allow_ungoverned:
         check_ways_around(environment, "the environment of the program")

@@ -43,17 +43,10 @@ class Place(NamedTuple):
 _place: ContextVar[Place | None] = ContextVar("flyball_adapter_place", default=None)
 
 
-<<<<<<< HEAD
-def find_budgets() -> TurnBudget | None:
-    """Return the budgets of the run in progress here. None if there is none."""
-    place = _place.get()
-    return place.run.envelope if place is not None and place.run.is_open else None
-=======
 def find_place() -> Place | None:
     """Return the run in progress here. None if there is none, or if it has ended."""
     place = _place.get()
     return place if place is not None and place.run.is_open else None
->>>>>>> i33b
 
 
 class FrameworkRun:
