@@ -294,7 +294,7 @@ def test_options_of_the_user_that_would_win_are_read_and_replaced(machine: Machi
     launch.prepare()
     assert launch.environment["ANTHROPIC_BASE_URL"] == url
     with Gateway(GatewayOptions(environment=launch.environment)) as gateway, launch:
-        launch.point(gateway.environment, gateway.endpoints)
+        launch.point(gateway.environment, gateway.addresses)
         settings = json.loads(Path(launch.command[2]).read_text())
         assert (settings["model"], launch.command[3:]) == ("opus", ["-p", "x"])
         assert settings["env"]["ANTHROPIC_BASE_URL"].startswith("http://127.0.0.1:")

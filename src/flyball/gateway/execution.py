@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,7 +48,7 @@ def execute(command: Sequence[str], options: GatewayOptions, on_start: Callable[
         gateway = Gateway(replace(options, environment=launch.environment, own_keys=launch.own_keys))
         with gateway:
             if is_pointed:
-                launch.point(gateway.environment, gateway.endpoints)
+                launch.point(gateway.environment, gateway.addresses)
             gateway.changes = launch.describe_changes()
             on_start(gateway)
             governed = launch.governed or gateway.environment
@@ -63,7 +62,7 @@ def execute(command: Sequence[str], options: GatewayOptions, on_start: Callable[
         exit_code=code,
         requests=desk.requests,
         conversations=gateway.chats,
-        hints=desk.hints if desk.observer is None else desk.observer.notes,
+        hints=desk.content.hints if desk.observer is None else desk.observer.notes,
     )
 
 
@@ -84,13 +83,13 @@ def _supervise(program: Program, gateway: Gateway) -> int | None:
     """Wait for the end of the program; end it at the deadline, or when it continues after its report."""
     desk = gateway.desk
     while True:
-        code = program.wait(min(_POLL_S, desk.program_s if math.isfinite(desk.program_s) else _POLL_S))
+        code = program.wait(min(_POLL_S, desk.time.program_s))
         if code is not None:
             return code
-        if desk.program_s <= 0:
+        if desk.time.program_s <= 0:
             desk.end_by_time()
             break
-        if desk.wants_end:
+        if desk.reports.wants_end:
             break
     program.terminate()
     if program.wait(_KILL_AFTER_S) is None:

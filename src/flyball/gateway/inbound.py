@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any, cast
+from typing import Any
 
 from ..wire.bodies import Json, WireRequest, get_dict, get_dicts, list_dicts
 from ..wire.wire import Wire
@@ -125,13 +125,11 @@ def _has_results(item: Json) -> bool:
 def check_features(body: Json) -> None:
     """Refuse a request that would work on at the provider, where no limit reaches it."""
     if body.get("background"):
-        raise Refused(
-            400, "background_refused", "flyball exec cannot govern background responses: leave out background"
-        )
+        raise Refused(400, "background_refused", "flyball cannot govern background responses: leave out background")
     tools = get_dicts(body, "tools")
     kinds = {str(tool.get("type")) for tool in tools}
     if kinds & {"computer_use_agent", "agent"}:
-        raise Refused(400, "agents_refused", "flyball exec cannot govern agents that run at the provider")
+        raise Refused(400, "agents_refused", "flyball cannot govern agents that run at the provider")
 
 
 def limit_thinking(body: Json, cap: int) -> None:
@@ -159,39 +157,3 @@ MIN_THINKING_TOKENS = 1_024
 def thinks(body: Json) -> bool:
     """Check whether the model thinks before it replies, so that no tool can be forced."""
     return get_dict(body, "thinking").get("type") in ("enabled", "adaptive")
-
-
-def fit_schema(schema: Mapping[str, Any], text: str, depth: int = 5) -> Any:
-    """Return a small value that fits a JSON schema, with the text where a string is wanted.
-
-    >>> fit_schema({"type": "object", "properties": {"a": {"type": "string"}, "n": {"type": "integer"}}}, "over")
-    {'a': 'over', 'n': 0}
-    """
-    if "const" in schema:
-        return schema["const"]
-    if schema.get("enum"):
-        return schema["enum"][0]
-    for key in ("anyOf", "oneOf", "allOf"):
-        choices = list_dicts(schema.get(key))
-        if choices and depth:
-            return fit_schema(choices[0], text, depth - 1)
-    kind: Any = schema.get("type", "object" if "properties" in schema else "string")
-    if isinstance(kind, list):
-        kind = next(iter(cast("list[Any]", kind)), None)
-    match str(kind):
-        case "object":
-            properties = get_dict(schema, "properties")
-            return {
-                name: fit_schema(get_dict(properties, name), text, depth - 1) if depth else None for name in properties
-            }
-        case "array":
-            items = get_dict(schema, "items")
-            return [fit_schema(items, text, depth - 1)] if schema.get("minItems") and depth else []
-        case "integer" | "number":
-            return schema.get("minimum", 0)
-        case "boolean":
-            return False
-        case "null":
-            return None
-        case _:
-            return text

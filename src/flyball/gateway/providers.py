@@ -96,18 +96,17 @@ def find_upstreams(
     ]
     by_name = {upstream.name: upstream for upstream in found}
     for name, url in named.items():
-        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
-            raise ConfigError("exec, --upstream", name, "a name of lower-case letters, digits, - and _")
+        check_name("exec, --upstream", name)
         own = tuple(variable for variable, target in variables.items() if target == name)
         known = by_name.get(name)
         if known is not None:
-            by_name[name] = _move(known, _check_url(url), own)
+            by_name[name] = _move(known, check_url("exec, upstream", url), own)
         elif not own:
             raise UsageError(
                 f"--upstream {name}={url} needs --set VARIABLE: the variable that the program reads it from"
             )
         else:
-            by_name[name] = Upstream(name, _check_url(url), variables=own)
+            by_name[name] = Upstream(name, check_url("exec, upstream", url), variables=own)
     for variable, name in variables.items():
         if name not in by_name:
             raise ConfigError(
@@ -125,7 +124,7 @@ def _find_known(
     provider: KnownProvider, environment: Mapping[str, str], own_keys: Sequence[str], *, holds_keys: bool
 ) -> Upstream:
     configured = next((environment[name] for name in provider.url_variables if environment.get(name)), provider.url)
-    url = _check_url(configured)
+    url = check_url("exec, upstream", configured)
     if not provider.has_version:
         url = url.removesuffix(provider.version)
     keys, stand_ins = {key: key for key in own_keys}, dict[str, str]()
@@ -145,11 +144,19 @@ def create_stand_in(key: str) -> str:
     return f"{match[0] if match else ''}flyball-{secrets.token_hex(_TOKEN_BYTES)}"
 
 
-def _check_url(url: str) -> str:
+def check_name(where: str, name: str) -> str:
+    """Return the name of a provider, or raise ConfigError."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
+        raise ConfigError(where, name, "a name of lower-case letters, digits, - and _")
+    return name
+
+
+def check_url(where: str, url: str) -> str:
+    """Return the address of a provider without a slash at its end, or raise ConfigError."""
     expected = "an http:// or https:// URL with a host, without a user, a password, ? and #"
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-        raise ConfigError("exec, upstream", url.partition("?")[0] if "@" not in url else "a URL with a user", expected)
+        raise ConfigError(where, url.partition("?")[0] if "@" not in url else "a URL with a user", expected)
     if parts.query or parts.fragment:
-        raise ConfigError("exec, upstream", url.partition("?")[0], expected)
+        raise ConfigError(where, url.partition("?")[0], expected)
     return url.rstrip("/")

@@ -147,9 +147,11 @@ class ReservedTurn(Turn):
         self._is_input_held = self._is_output_held = True
 
     def _build_need(self, input_tokens: int) -> Need:
-        run = self._run
+        """Return the need of a further request of this turn."""
+        run, own = self._run, self._need.max_output_tokens
         longest = run.max_report_tokens if self.grace else run.max_output_tokens
-        return Need(input_tokens, longest, is_grace=self.grace)
+        caps = [cap for cap in (longest, own if self.card is not None else None) if cap is not None]
+        return Need(input_tokens, min(caps, default=None), is_grace=self.grace, model=self.card)
 
     def _hold_output(self) -> int | None:
         # Only for a request without a reported usage: it has happened, so it does not wait.

@@ -9,7 +9,7 @@ from .cline import CLINE
 from .codex import CODEX
 from .continue_dev import CONTINUE
 from .copilot import AMP, COPILOT
-from .gemini import GEMINI_CLI, QWEN_CODE
+from .gemini_cli import GEMINI_CLI, QWEN_CODE
 from .identify import identify
 from .known_program import KnownProgram, SideRequest
 from .launch import Launch
@@ -40,4 +40,6 @@ KNOWN_PROGRAMS = (
 def create_launch(command: Sequence[str], environment: Mapping[str, str], named: Collection[str] = ()) -> Launch:
     """Return the launch of a command, with the known program that it runs."""
     program, start = identify(command, KNOWN_PROGRAMS)
-    return Launch(command, environment, program, start if program is not None else 1, named)
+    if program is None:
+        return Launch(command, environment)
+    return Launch(command, environment, program.title, start, named, program.prepare, program.point)

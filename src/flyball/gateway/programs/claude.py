@@ -71,10 +71,10 @@ def _merge_env(settings: Iterable[Json]) -> dict[str, str]:
 
 
 def _point(launch: Launch) -> None:
-    endpoint, settings = launch.endpoints["anthropic"], _read_option(launch)
+    address, settings = launch.addresses["anthropic"], _read_option(launch)
     own = _merge_env(_iter_settings(launch))
-    headers = [launch.environment.get(_HEADERS, ""), *(f"{name}: {value}" for name, value in endpoint.headers.items())]
-    variables = {_ADDRESS: endpoint.url, _HEADERS: "\n".join(filter(None, headers))}
+    headers = [launch.environment.get(_HEADERS, ""), *(f"{name}: {value}" for name, value in address.headers.items())]
+    variables = {_ADDRESS: address.url, _HEADERS: "\n".join(filter(None, headers))}
     for name in _KEYS:
         if name in own and name in launch.governed:
             variables[name] = launch.governed[name]

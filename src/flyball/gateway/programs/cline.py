@@ -54,7 +54,7 @@ def _prepare(launch: Launch) -> None:
 def _point(launch: Launch) -> None:
     stored, entry, settings = _get_settings(launch)
     provider = _find_provider(launch)
-    changed: Json = {"provider": provider} | settings | {"baseUrl": launch.endpoints["openai"].full_url}
+    changed: Json = {"provider": provider} | settings | {"baseUrl": launch.addresses["openai"].full_url}
     if "OPENAI_API_KEY" in launch.governed:
         changed["apiKey"] = launch.governed["OPENAI_API_KEY"]
         changed.pop("auth", None)

@@ -101,7 +101,7 @@ def _point(launch: Launch) -> None:
     provider = _get_provider(launch, config)
     key = "openai_base_url" if provider == "openai" else f"model_providers.{provider}.base_url"
     _pop_config(launch, key)
-    launch.add_arguments("-c", f'{key}="{launch.endpoints["openai"].full_url}"')
+    launch.add_arguments("-c", f'{key}="{launch.addresses["openai"].full_url}"')
     launch.changes.append(f"-c {key}=… was added")
     if provider != "openai":
         variable = get_nested(config, "model_providers", provider, "env_key")

@@ -83,20 +83,20 @@ def _find_addresses(lines: list[str], provider: str) -> set[str]:
 def _point(launch: Launch) -> None:
     lines: list[str] = []
     for line in _read_lines(launch):
-        address, match = _ADDRESS.match(line), _PROVIDER.match(line)
-        if address:
-            if address["dash"]:
+        own, match = _ADDRESS.match(line), _PROVIDER.match(line)
+        if own:
+            if own["dash"]:
                 lines.append(f"{line[: line.index('-')]}- flyball: true")
             continue
-        for endpoint in launch.endpoints.values():
-            for key, stand_in in endpoint.stand_ins.items():
+        for address in launch.addresses.values():
+            for key, stand_in in address.stand_ins.items():
                 line = line.replace(key, stand_in)
         lines.append(line)
         if match:
-            endpoint = launch.endpoints[_PROVIDERS[match["name"]]]
+            address = launch.addresses[_PROVIDERS[match["name"]]]
             indent = " " * len(match["lead"])
-            lines.append(f"{indent}apiBase: {endpoint.versioned_url}/")
-            lines.append(f"{indent}requestOptions: {{headers: {{{_format_headers(endpoint.headers)}}}}}")
+            lines.append(f"{indent}apiBase: {address.versioned_url}/")
+            lines.append(f"{indent}requestOptions: {{headers: {{{_format_headers(address.headers)}}}}}")
     launch.pop_option("--config")
     path = launch.write_file("config.yaml", "\n".join(lines) + "\n")
     launch.add_arguments("--config", str(path))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .launch import Launch
+from .launch import Launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +15,7 @@ class SideRequest:
     name: str
     """What the request is for."""
     agents: tuple[str, ...]
-    """Starts of the program's user agent. One of them must fit."""
+    """Starts of the user agent. One of them must fit."""
     text: str = ""
     """Text in the instructions, or in the first or last message."""
     header: tuple[str, str] | None = None
@@ -25,11 +23,6 @@ class SideRequest:
     max_output_tokens: int | None = None
     is_compaction: bool = False
     """Whether the reply replaces the history of its conversation."""
-
-    @property
-    def may_have_tools(self) -> bool:
-        """Whether the request may offer tools. Requests beside the loop have none, but a compaction repeats its own."""
-        return self.is_compaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

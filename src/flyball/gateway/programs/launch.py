@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 from ...errors import Ungoverned
-from ..endpoint import Endpoint
-from .known_program import KnownProgram
+from ..address import GatewayAddress
 from .settings_files import Json, parse_dotenv, strip_comments
 
 HOW_TO_RUN_ANYWAY = " (--allow-ungoverned runs it anyway)"
@@ -25,11 +24,15 @@ class Launch:
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
-        program: KnownProgram | None = None,
+        title: str = "",
         start: int = 1,
         named: Collection[str] = (),
+        prepare: Callable[[Launch], None] | None = None,
+        point: Callable[[Launch], None] | None = None,
     ) -> None:
-        self.program = program
+        self.title = title
+        """Name of the program, for people. Empty if it is not known."""
+        self._steps = prepare, point
         self._given = tuple(command), dict(environment)
         self.command = list(command)
         self.start = start
@@ -46,21 +49,23 @@ class Launch:
         """Phrases about what was done to the command, for people."""
         self.governed: dict[str, str] = {}
         """Environment that the program gets."""
-        self.endpoints: Mapping[str, Endpoint] = {}
+        self.addresses: Mapping[str, GatewayAddress] = {}
         """Gateway in the place of each provider."""
         self._folder: Path | None = None
         self._mirrors: list[tuple[Path, Path, frozenset[str]]] = []
 
     def prepare(self) -> None:
         """Read the program's own settings. Raises Ungoverned if it cannot be pointed at a gateway."""
-        if self.program is not None and self.program.prepare is not None:
-            self.program.prepare(self)
+        prepare, _ = self._steps
+        if prepare is not None:
+            prepare(self)
 
-    def point(self, governed: Mapping[str, str], endpoints: Mapping[str, Endpoint]) -> None:
+    def point(self, governed: Mapping[str, str], addresses: Mapping[str, GatewayAddress]) -> None:
         """Point the program at the gateway. Raises Ungoverned if that is not possible."""
-        self.governed, self.endpoints = dict(governed), endpoints
-        if self.program is not None and self.program.point is not None:
-            self.program.point(self)
+        self.governed, self.addresses = dict(governed), addresses
+        _, point = self._steps
+        if point is not None:
+            point(self)
 
     def reset(self, change: str) -> None:
         """Return to the command as it was given."""
@@ -72,7 +77,7 @@ class Launch:
         """Return a sentence for people about what was done to the command, if anything was."""
         if not self.changes:
             return ()
-        title = f"{self.program.title}: " if self.program is not None and self.governed else ""
+        title = f"{self.title}: " if self.governed else ""
         return (f"{title}{'; '.join(self.changes)}",)
 
     @property
@@ -82,8 +87,7 @@ class Launch:
 
     def refuse(self, reason: str, remedy: str) -> Ungoverned:
         """Return the error for a program that would go around the gateway."""
-        name = self.program.title if self.program is not None else self.command[0]
-        return Ungoverned(f"NOT GOVERNED: {name}: {reason}: {remedy}{HOW_TO_RUN_ANYWAY}")
+        return Ungoverned(f"NOT GOVERNED: {self.title}: {reason}: {remedy}{HOW_TO_RUN_ANYWAY}")
 
     def add_arguments(self, *arguments: str) -> None:
         """Add arguments before all others of the program."""

@@ -76,10 +76,10 @@ def _point(launch: Launch) -> None:
     config = launch.parse_json(launch.environment.get(_CONTENT, ""), _CONTENT)
     providers = get_table(config, "provider")
     for name in _list_providers(launch):
-        endpoint = launch.endpoints[name]
+        address = launch.addresses[name]
         entry = get_table(providers, name)
         options: Json = get_table(entry, "options")
-        options |= {"baseURL": endpoint.versioned_url, "headers": get_table(options, "headers") | endpoint.headers}
+        options |= {"baseURL": address.versioned_url, "headers": get_table(options, "headers") | address.headers}
         stand_ins = [launch.governed[each] for each in _VARIABLES[name][1] if each in launch.governed]
         if stand_ins:
             options["apiKey"] = stand_ins[0]
@@ -103,5 +103,13 @@ OPENCODE = KnownProgram(
     packages=("opencode-ai",),
     prepare=_prepare,
     point=_point,
-    side_requests=(SideRequest(name="title", agents=("opencode/",), text="You are a title generator"),),
+    side_requests=(
+        SideRequest(name="title", agents=("opencode/",), text="You are a title generator"),
+        SideRequest(
+            name="compaction",
+            agents=("opencode/",),
+            text="AI assistant tasked with summarizing conversations",
+            is_compaction=True,
+        ),
+    ),
 )

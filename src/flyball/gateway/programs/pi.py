@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from .known_program import KnownProgram
+from .known_program import KnownProgram, SideRequest
 from .launch import Launch
 from .settings_files import Json, get_nested, get_table
 
@@ -55,10 +55,10 @@ def _point(launch: Launch) -> None:
     providers = get_table(models, "providers")
     files: dict[str, str] = {}
     for name, (_, variable) in _PROVIDERS.items():
-        endpoint = launch.endpoints[name]
-        url = endpoint.url if name == "anthropic" else endpoint.versioned_url
+        address = launch.addresses[name]
+        url = address.url if name == "anthropic" else address.versioned_url
         entry: Json = get_table(providers, name)
-        headers = get_table(entry, "headers") | endpoint.headers
+        headers = get_table(entry, "headers") | address.headers
         providers[name] = entry | {"baseUrl": url, "headers": headers}
         stand_in = launch.governed.get(variable)
         if stand_in and "apiKey" in entry:
@@ -84,4 +84,12 @@ PI = KnownProgram(
     packages=("@mariozechner/pi-coding-agent", "@earendil-works/pi-coding-agent"),
     prepare=_prepare,
     point=_point,
+    side_requests=(
+        SideRequest(
+            name="compaction",
+            agents=("",),  # it sends the user agents of several libraries
+            text="You are a context summarization assistant.",
+            is_compaction=True,
+        ),
+    ),
 )

@@ -16,7 +16,8 @@ _SYSTEM = {
     "darwin": Path("/Library/Application Support/GeminiCli/settings.json"),
     "linux": Path("/etc/gemini-cli/settings.json"),
 }
-_SYSTEM_VARIABLE = "GEMINI_CLI_SYSTEM_SETTINGS_PATH"
+_SYSTEM_VARIABLE, _HOME_VARIABLE = "GEMINI_CLI_SYSTEM_SETTINGS_PATH", "GEMINI_CLI_HOME"
+_KEY_TYPE = "gemini-api-key"
 _GEMINI_VARIABLES = (
     "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA",
 )  # fmt: skip
@@ -25,6 +26,7 @@ _QWEN = (
     ("OPENAI_BASE_URL", "baseUrl", ("--openai-base-url", "--openaiBaseUrl")),
 )
 """Variable, key in its settings, and options that say the same."""
+_AGENT = ("GeminiCLI",)
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
 
@@ -45,16 +47,31 @@ def _prepare_gemini(launch: Launch) -> None:
     check_ways_around(launch.environment, "the .env file of Gemini CLI")
     if not launch.environment.get("GEMINI_API_KEY"):
         raise launch.refuse("its login with Google asks another service", "set GEMINI_API_KEY")
+    system = launch.environment.get(_SYSTEM_VARIABLE) or _SYSTEM.get(sys.platform, _SYSTEM["linux"])
+    for path in (Path.cwd() / ".gemini" / "settings.json", Path(system)):  # both beat the settings of the user
+        auth = get_table(launch.read_json(path), "security", "auth")
+        if any(auth.get(name, _KEY_TYPE) != _KEY_TYPE for name in ("selectedType", "enforcedType")):
+            raise launch.refuse(f"{path} chooses another login", "take `security.auth` out of it")
 
 
 def _point_gemini(launch: Launch) -> None:
-    path = launch.environment.get(_SYSTEM_VARIABLE) or _SYSTEM.get(sys.platform, _SYSTEM["linux"])
-    settings = launch.read_json(Path(path))
-    auth = get_table(settings, "security", "auth") | {"selectedType": "gemini-api-key"}
+    """Choose the API key in a copy of its folder. System settings would beat that, but must be files of root."""
+    folder = _find_gemini_home(launch) / ".gemini"
+    settings = launch.read_json(folder / "settings.json")
+    copy = launch.mirror(folder, {"settings.json": json.dumps(_choose_key(settings))})
+    launch.set(_HOME_VARIABLE, str(copy.parent))
+    launch.changes.append(f"its API key is used: {_HOME_VARIABLE} names a temporary copy of its folder")
+
+
+def _choose_key(settings: Json) -> Json:
+    auth = get_table(settings, "security", "auth") | {"selectedType": _KEY_TYPE}
     auth.pop("enforcedType", None)
-    settings["security"] = get_table(settings, "security") | {"auth": auth}
-    launch.set(_SYSTEM_VARIABLE, str(launch.write_file("settings.json", json.dumps(settings))))
-    launch.changes.append("its API key is used, by settings that beat its files")
+    return settings | {"security": get_table(settings, "security") | {"auth": auth}}
+
+
+def _find_gemini_home(launch: Launch) -> Path:
+    named = launch.environment.get(_HOME_VARIABLE)
+    return Path(named) if named else launch.find_home()
 
 
 GEMINI_CLI = KnownProgram(
@@ -64,15 +81,19 @@ GEMINI_CLI = KnownProgram(
     wires=("generateContent",),
     example='gemini -p "fix the failing test"',
     enforced="all limits, with an API key",
-    pointed_by="GOOGLE_GEMINI_BASE_URL, and system settings that choose the API key",
+    pointed_by="GOOGLE_GEMINI_BASE_URL, and a temporary copy of its folder that chooses the API key",
     escapes=("a login with Google and Vertex are refused before the start", "--sandbox cannot reach the gateway"),
     packages=("@google/gemini-cli",),
     prepare=_prepare_gemini,
     point=_point_gemini,
     side_requests=(
-        SideRequest(name="loop check", agents=("GeminiCLI/",), text="next_speaker"),
-        SideRequest(name="router", agents=("GeminiCLI/",), text="complexity_reasoning"),
-        SideRequest(name="loop detection", agents=("GeminiCLI/",), text="unproductive_state"),
+        SideRequest(name="loop check", agents=_AGENT, text="next_speaker"),
+        SideRequest(name="loop detection", agents=_AGENT, text="diagnostic agent that determines whether"),
+        SideRequest(name="router", agents=_AGENT, text="Task Routing AI"),
+        SideRequest(name="tool summary", agents=_AGENT, text="expert context compressor"),
+        SideRequest(
+            name="compaction", agents=_AGENT, text="distilling chat history into a structured XML", is_compaction=True
+        ),
     ),
 )
 
@@ -103,9 +124,9 @@ def _iter_qwen_settings(launch: Launch) -> Iterator[Json]:
 
 
 def _point_qwen(launch: Launch) -> None:
-    endpoint = launch.endpoints["openai"]
+    address = launch.addresses["openai"]
     added = ["--openai-base-url", launch.governed["OPENAI_BASE_URL"]]
-    if not endpoint.stand_ins:  # the address has the token then, which stays in the environment
+    if not address.stand_ins:  # the address has the token then, which stays in the environment
         added = []
     if launch.get_option("--auth-type") is None:
         added = ["--auth-type", "openai", *added]
@@ -129,5 +150,13 @@ QWEN_CODE = KnownProgram(
     packages=("@qwen-code/qwen-code",),
     prepare=_prepare_qwen,
     point=_point_qwen,
-    side_requests=(SideRequest(name="loop check", agents=("QwenCode/",), text="next_speaker"),),
+    side_requests=(
+        SideRequest(name="loop check", agents=("QwenCode",), text="next_speaker"),
+        SideRequest(
+            name="compaction",
+            agents=("QwenCode",),
+            text="distilling chat history into a structured XML",
+            is_compaction=True,
+        ),
+    ),
 )

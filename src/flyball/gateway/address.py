@@ -9,7 +9,7 @@ TOKEN_HEADER = "x-flyball-token"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class GatewayAddress:
     """Gateway in the place of one provider."""
 
     url: str

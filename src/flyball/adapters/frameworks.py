@@ -1,0 +1,38 @@
+"""Frameworks with an adapter: their packages and the versions that were tested."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+
+from ..errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """Package of a framework, with the oldest and the newest version that its adapter was tested with."""
+
+    title: str
+    package: str
+    module: str
+    oldest: str
+    newest: str
+
+    def load(self) -> ModuleType:
+        """Import the framework. Raises UsageError if it is not installed, or older than the tested versions."""
+        try:
+            return import_module(self.module)
+        except ImportError as error:
+            raise UsageError(self._describe(error)) from error
+
+    def _describe(self, error: ImportError) -> str:
+        try:
+            found = f"{self.package} {version(self.package)} cannot be imported ({error})"
+        except PackageNotFoundError:
+            found = f"{self.package} is not installed"
+        return f"{found}: pip install '{self.package}>={self.oldest}' (tested with {self.oldest} to {self.newest})"
+
+
+OPENAI_AGENTS = Framework("OpenAI Agents SDK", "openai-agents", "agents", "0.24.0", "0.24.0")
