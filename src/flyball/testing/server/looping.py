@@ -29,7 +29,7 @@ class LoopingProvider(ModelServer):
         self,
         line: Sendable | None = None,
         *,
-        report: str = _REPORT,
+        report: str | Line = _REPORT,
         tool: str | None = None,
         output_tokens: int = 30,
         tells_usage: bool = True,
@@ -42,7 +42,7 @@ class LoopingProvider(ModelServer):
         self._output_tokens = output_tokens
         self._tells_usage = tells_usage
         self._line = line
-        self._report = report
+        self._report = report if isinstance(report, Line) else say(report)
         self._tool = tool
 
     @property
@@ -77,7 +77,7 @@ class LoopingProvider(ModelServer):
         if forced is not None:
             return call(forced, **_fill(_find_tool(body, forced)))
         if _is_last(body):
-            return say(self._report)
+            return self._report
         if self._line is not None:
             return self._line
         names = [name for name in _list_tools(body) if self._tool in (None, name)]
