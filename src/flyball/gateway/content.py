@@ -54,7 +54,7 @@ class ContentWriter:
             changed, hint = build_last_request(inbound, changed, self._final_tools, stop_sentence)
             if hint and hint not in self.hints:
                 self.hints.append(hint)
-        elif turn.messages_to_add:
+        elif turn.messages_to_add and ticket.side is None:
             changed = replace(changed, notices=(*changed.notices, *turn.messages_to_add))
         return changed
 

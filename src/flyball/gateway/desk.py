@@ -28,7 +28,7 @@ from .observer import Observer, open_limits
 from .program_calls import ProgramCalls
 from .program_time import ProgramTime
 from .reports import Reports
-from .side_requests import find_side_request
+from .side_requests import SideRequest, find_side_request
 from .tasks import begins_task
 from .ticket import Ticket
 
@@ -72,14 +72,18 @@ class Desk:
     async def admit(self, inbound: Inbound) -> Ticket:
         """Decide about a request. Raises `Refused` for one that gets an error."""
         self.requests += 1
-        chat = self.conversations.find(inbound)
+        side = find_side_request(inbound)
+        chat = self.conversations.find(inbound) if side is None else self.conversations.find_side(inbound)
         self.calls.show_request(inbound)
         self.calls.end(inbound, chat)
         self._note_task(inbound, chat)
         need = self._needs.build(inbound, chat)
         if self.observer is not None:
-            return await self._observe(inbound, chat, need, self.observer)
-        if find_side_request(inbound) and self._side_requests <= self.run_turns and not chat.reported:
+            need = need if side is None else replace(need, turns=0)
+            return await self._observe(inbound, chat, need, self.observer, side)
+        if side is not None and not side.is_compaction and self._has_ended():
+            return self.reports.make_side_reply(inbound, chat)
+        if side is not None and self._side_requests <= self.run_turns and not chat.reported:
             self._side_requests += 1
             need = replace(need, turns=0, report_tokens=None)
         elif inbound.digest in self._undelivered and self.run.envelope.claim(retries=1):
@@ -88,13 +92,24 @@ class Desk:
         if inbound.route.access is Access.COUNTED:
             need = replace(need, turns=0, max_output_tokens=1, min_output_tokens=1, report_tokens=None)
         if chat.reported or (need.turns and self.calls.has_none_left()):
-            return await self.end_conversation(inbound, chat)
+            return await self._end(inbound, chat, side)
         async with self._queue:
             turn = await self.run.areserve_turn(chat.number, need)
         if turn is None:
-            return await self.end_conversation(inbound, chat)
+            return await self._end(inbound, chat, side)
         chat.turns += turn.counts
-        return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens))
+        return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens, side=side))
+
+    def _has_ended(self) -> bool:
+        return any(chat.reported for chat in self.conversations.all)
+
+    async def _end(self, inbound: Inbound, chat: Chat, side: SideRequest | None) -> Ticket:
+        """Return the last request, or a synthetic reply, for a request of the loop or one beside it."""
+        if side is not None and not side.is_compaction:
+            return self.reports.make_side_reply(inbound, chat)
+        ticket = await self.end_conversation(inbound, chat)
+        chat.lost_report = chat.lost_report or (side is not None and ticket.is_last)
+        return ticket
 
     def _note_task(self, inbound: Inbound, chat: Chat) -> None:
         """Grant fresh turns and seconds if the user has given the program a further task."""
@@ -105,7 +120,9 @@ class Desk:
         self.run.renew(chat.number)
         self.reports.forget(chat)
 
-    async def _observe(self, inbound: Inbound, chat: Chat, need: Need, observer: Observer) -> Ticket:
+    async def _observe(
+        self, inbound: Inbound, chat: Chat, need: Need, observer: Observer, side: SideRequest | None
+    ) -> Ticket:
         """Let a request pass as it is, and note what would have been refused."""
         used = {name: self.run.envelope.budgets[name].used for name in ("turns", "tool_calls", "tokens", "usd")}
         observer.check({**used, "seconds": self.run.now() - self._started_at}, self.requests)
@@ -116,7 +133,7 @@ class Desk:
         if turn is None:
             raise Refused(503, "run_ended", "the observed run has ended")
         chat.turns += turn.counts
-        return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens))
+        return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens, side=side))
 
     @property
     def run_turns(self) -> int:
@@ -148,8 +165,9 @@ class Desk:
         estimated = usage is None or not usage.total
         if usage is not None and not estimated:
             turn.settle(usage, service_tier=service_tier)
-            chat.known_input, chat.known_output = usage.input, usage.output
-            chat.known_bytes, chat.known_blobs = ticket.inbound.count_bytes()
+            if ticket.side is None:
+                chat.known_input, chat.known_output = usage.input, usage.output
+                chat.known_bytes, chat.known_blobs = ticket.inbound.count_bytes()
         else:
             usage = Usage(ticket.input_tokens, math.ceil(heard_bytes * TOKENS_PER_BYTE))
             turn.settle_observed(usage.input, usage.output)
@@ -206,8 +224,7 @@ class Desk:
         for call in calls:
             self.conversations.remember_call(chat, call.id)
         if reply is not None and reply.text and not ticket.is_last:
-            chat.text = reply.text
-            self.reports.note_reply(reply.text)
+            self._note_text(ticket, reply.text)
         turn.may_be_over = reply is not None and not calls
         self.time.note_reply(ticket.started_at)
         self.run.tell_about(
@@ -231,6 +248,14 @@ class Desk:
         model = ticket.inbound.request.model
         self.run.tell_about(turn, Settled, ticket.purpose, chat.label, model, tokens, usd, estimated)
 
+    def _note_text(self, ticket: Ticket, text: str) -> None:
+        """Record the text of a reply, which is that of the run unless it was asked for beside the loop."""
+        if ticket.side is None:
+            ticket.chat.text = text
+            self.reports.note_reply(text)
+        elif ticket.side.is_compaction:
+            self.conversations.remember_summary(ticket.chat, text)
+
     def withdraw(self, ticket: Ticket, error: str) -> None:
         """Refund the claim of a request that was not answered."""
         turn = ticket.turn
@@ -238,7 +263,7 @@ class Desk:
         turn.withdraw("round_never_started")
         ticket.chat.turns -= turn.counts and not ticket.is_last
         if ticket.is_last:
-            ticket.chat.reported = False
+            ticket.chat.reported = ticket.chat.lost_report = False
         self.run.tell_about(
             turn, ModelReplied, ticket.purpose, None, 0, 0, 0, error, "model_failed", 0, 0, False, None, None
         )
@@ -262,7 +287,8 @@ class Desk:
         inbound, chat, turn = ticket.inbound, ticket.chat, ticket.turn
         assert turn is not None
         chat.in_progress += 1
-        chat.model = inbound.request.model or chat.model
+        if ticket.side is None or not chat.model:
+            chat.model = inbound.request.model or chat.model
         ticket.started_at = self.run.now()
         if self.observer is None:
             self.content.write(ticket, self.reports.stop_sentence)
@@ -304,7 +330,8 @@ class Desk:
             ending.cancel()
         self.run.close(None)
         if self.run.result is not None:
-            self.run.result.state = {"conversations": [self._describe(chat) for chat in self.conversations.all]}
+            chats = [chat for chat in (*self.conversations.all, self.conversations.side) if chat.requests]
+            self.run.result.state = {"conversations": [self._describe(chat) for chat in chats]}
 
     def _describe(self, chat: Chat) -> dict[str, object]:
         return {

@@ -139,6 +139,7 @@ class Gateway:
                     ws="none",
                     lifespan="off",
                     log_config=None,
+                    log_level="error",  # it warns of each websocket that is refused
                     access_log=False,
                     server_header=False,
                     date_header=False,
