@@ -16,6 +16,9 @@ import pytest
 
 import flyball
 from flyball import Agent, Limits, tool
+from flyball.adapters.adapter_options import AdapterOptions
+from flyball.adapters.framework_run import FrameworkRun
+from flyball.adapters.frameworks import OPENAI_AGENTS
 from flyball.errors import UsageError
 from flyball.event import Event, ToolEnded
 from flyball.history.record import RunRecord
@@ -224,6 +227,18 @@ def test_the_envelope_of_a_transport_serves_others(provider: LoopingProvider) ->
         assert agent.run("Go.", within=governed.envelope).turns == 3
         assert loop(client, provider) == REPORT
     assert (governed.result.turns, len(provider.requests)) == (2, 3)
+
+
+def test_a_transport_in_a_run_of_an_adapter_draws_on_its_budgets(provider: LoopingProvider) -> None:
+    with (
+        FrameworkRun(AdapterOptions(Limits(turns=2)), OPENAI_AGENTS) as run,
+        govern(provider, Limits(turns=9)) as inner,
+    ):
+        assert loop(inner.http_client(), provider) == REPORT
+    assert (inner.result.turns, run.envelope.budgets["turns"].used, inner.result.stop) == (2, 2, "budget")
+    with govern(provider) as later:
+        assert loop(later.http_client(), provider) == REPORT
+    assert later.result.turns == 3
 
 
 @pytest.mark.parametrize(("name", "ceiling"), [("tokens", 9_000), ("usd", 0.2)])

@@ -11,6 +11,7 @@ from weakref import finalize
 import httpx2
 
 from ..errors import UsageError
+from ..governor.run_in_progress import choose_within
 from ..result import Result
 from .client_transport import ClientTransport
 from .engine import Engine
@@ -108,8 +109,8 @@ class transport(TransportOptions, ClientTransport):  # noqa: N801  (reads as a v
         with self._lock:
             if self._engine is None:
                 # Without a reference to this object, so that a forgotten one ends its run, at the latest at the exit.
-                own = {option.name: getattr(self, option.name) for option in fields(TransportOptions)}
-                engine = Engine(TransportOptions(**own))
+                own: dict[str, Any] = {option.name: getattr(self, option.name) for option in fields(TransportOptions)}
+                engine = Engine(TransportOptions(**own | {"within": choose_within(self.within)}))
                 engine.start()
                 self._engine = engine
                 finalize(self, engine.end)
