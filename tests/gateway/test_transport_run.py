@@ -78,6 +78,8 @@ def test_a_request_after_the_end_is_refused_with_an_error_that_clients_do_not_re
     assert (response.status_code, response.headers["x-should-retry"]) == (403, "false")
     assert "the run of this transport has ended" in response.json()["error"]["message"]
     assert provider.requests == []
+    with pytest.raises(UsageError, match="open another transport"), governed:
+        pass
 
 
 @pytest.mark.parametrize(

@@ -74,13 +74,16 @@ class transport(TransportOptions, ClientTransport):  # noqa: N801  (reads as a v
     @property
     def hints(self) -> list[str]:
         """Sentences for the user about the run. With `observe`, what would have been refused."""
-        desk = self._open().desk
+        if self._engine is None:
+            return []
+        desk = self._engine.desk
         return desk.content.hints if desk.observer is None else desk.observer.notes
 
     def __enter__(self) -> Self:
+        if self._open().has_ended:
+            raise UsageError("the run of this transport has ended: open another transport")
         with self._lock:
             self._depth += 1
-        self._open()
         return self
 
     def __exit__(
@@ -110,7 +113,8 @@ class transport(TransportOptions, ClientTransport):  # noqa: N801  (reads as a v
             if self._engine is None:
                 # Without a reference to this object, so that a forgotten one ends its run, at the latest at the exit.
                 own: dict[str, Any] = {option.name: getattr(self, option.name) for option in fields(TransportOptions)}
-                engine = Engine(TransportOptions(**own | {"within": choose_within(self.within)}))
+                own["within"] = choose_within(self.within)
+                engine = Engine(TransportOptions(**own))
                 engine.start()
                 self._engine = engine
                 finalize(self, engine.end)
