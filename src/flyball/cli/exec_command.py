@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from .._internal.text import redact
-from ..budget.deadline import SYSTEM
 from ..budget.limits import Limits
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry, Resolution
-from ..errors import ConfigError, Ungoverned, UsageError, format_with_code
-from ..history.record import save_last_record
-from ..history.stored_run import StoredRun
+from ..errors import ConfigError, Ungoverned, UsageError
 from ..progress import Point, Progress
 from ..recorder import buffered
 from ..result import Stop
 from ..unit import Unit
 from .live import RunView, SilentView
 from .output import EXIT_CODES, UNGOVERNED_EXIT_CODE, USER_ERRORS, exit_with_error, print_line
+from .program_record import AGENT, ProgramRecord
 from .run_command import OutputMode, open_run_store
 from .run_ending import summarize_ending
 
@@ -34,9 +32,7 @@ if TYPE_CHECKING:
     from ..gateway.execution import Execution
     from ..gateway.gateway import Gateway
     from ..gateway.gateway_options import GatewayOptions
-    from ..store import Store
 
-_AGENT = "exec"
 _MAX_TASK_CHARS = 200
 _SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _MIN_SECRET = 8
@@ -72,8 +68,8 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
             registry = IterationBudgetRegistry()
             gateway_options = build_options(command, options, registry)
             live = LiveSink(OutputMode().build_view() if options.live else SilentView())
-            gateway_options.sinks = (live,) if options.live else ()
-            record = ProgramRecord(store, gateway_options.run_id, command)
+            record = ProgramRecord(store, gateway_options.run_id, describe_command(command))
+            gateway_options.sinks = (record, live) if options.live else (record,)
             limits = describe_limits(gateway_options.limits, registry)
             limits += "; turns and seconds for each message of the user" if options.per == "task" else ""
             limits = f"observes only; the limits would be {limits}" if options.observe else limits
@@ -84,7 +80,7 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
                     print_line(f"flyball: {limits}", err=True)
                     for change in gateway.changes:
                         print_line(f"flyball: {change}", err=True)
-                live.progress = Progress(gateway_options.run_id, gateway.desk.run.envelope, (), {}, {}, agent=_AGENT)
+                live.progress = Progress(gateway_options.run_id, gateway.desk.run.envelope, (), {}, {}, agent=AGENT)
 
             with live:
                 execution = execute(command, gateway_options, start)
@@ -215,31 +211,6 @@ def describe_command(command: Sequence[str]) -> str:
         value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= _MIN_SECRET
     )
     return redact(shlex.join(command), secrets)[:_MAX_TASK_CHARS]
-
-
-class ProgramRecord:
-    """Record of a program's run, in the store and for `flyball why`."""
-
-    def __init__(self, store: Store | None, run_id: str, command: Sequence[str]) -> None:
-        self._stored = StoredRun(store, run_id)
-        self._command = describe_command(command)
-
-    def start(self) -> None:
-        """Record that the run started."""
-        from ..store import Start
-
-        metadata = {"exec_command": self._command}
-        self._stored.start(Start(at=SYSTEM.wall(), agent=_AGENT, task=self._command, metadata=metadata))
-
-    def finish(self, execution: Execution) -> None:
-        """Record how the run ended."""
-        self._stored.finish(execution.result)
-        if self._stored.error is not None:
-            print_line(f"flyball: this run is not stored: {format_with_code(self._stored.error)}", err=True)
-        try:
-            save_last_record(execution.result, self._stored.is_kept)
-        except OSError as error:
-            print_line(f"flyball: this run is not saved for flyball why: {error}", err=True)
 
 
 def find_exit_code(execution: Execution, options: ExecOptions) -> int:

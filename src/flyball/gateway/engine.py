@@ -16,12 +16,12 @@ from ..wire.bodies import ErrorReply
 from ..wire.formats import CHAT, find_wire
 from .body import encode_json
 from .desk import Desk
-from .exchange import open_upstream_client
 from .gateway_app import GatewayApp
 from .pipe import Message, Pipe
 from .provider_urls import ProviderUrls
 from .serving_thread import ServingThread
 from .transport_options import TransportOptions
+from .upstream import open_upstream_client
 
 log = logging.getLogger(__name__)
 

@@ -101,6 +101,8 @@ class ReplyDraft:
     """Seconds since the epoch."""
     thinking: str = ""
     """Reasoning before the text."""
+    free_text_tools: frozenset[str] = frozenset()
+    """Tools whose arguments are a text instead of JSON, in formats that have such tools."""
     includes_usage: bool = True
     """Whether a stream reports the usage, in formats where the client chooses."""
     pieces: Sequence[tuple[float, str]] | None = None

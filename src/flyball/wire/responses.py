@@ -253,6 +253,12 @@ def _iter_items(draft: ReplyDraft) -> Iterator[tuple[Json, _Deltas]]:
         yield _build_message(draft)
     for number, call in enumerate(draft.calls):
         arguments = encode_arguments(call)
+        if call.name in draft.free_text_tools:
+            deltas = [(end, "custom_tool_call_input.delta", {"delta": piece}) for piece in split_chunks(arguments)]
+            deltas.append((end, "custom_tool_call_input.done", {"input": arguments}))
+            custom = {"type": "custom_tool_call", "call_id": call.id, "name": call.name, "input": arguments}
+            yield {"id": f"ctc_{draft.id}_{number}", **custom, "status": "completed"}, deltas
+            continue
         deltas = [(end, "function_call_arguments.delta", {"delta": piece}) for piece in split_chunks(arguments)]
         deltas.append((end, "function_call_arguments.done", {"name": call.name, "arguments": arguments}))
         item = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
@@ -283,7 +289,7 @@ def _build_message(draft: ReplyDraft) -> tuple[Json, _Deltas]:
 
 def _open_item(item: Json) -> Json:
     """Return an item as it is before its first delta."""
-    empty: Json = {"content": [], "summary": [], "arguments": "", "status": "in_progress"}
+    empty: Json = {"content": [], "summary": [], "arguments": "", "input": "", "status": "in_progress"}
     return {key: empty.get(key, value) for key, value in item.items() if key != "encrypted_content"}
 
 
