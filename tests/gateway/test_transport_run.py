@@ -28,7 +28,7 @@ from flyball.testing import ScriptedModel, call, say
 from flyball.testing.server import LoopingProvider, ModelServer
 
 from .conftest import environment_for
-from .transport_loops import ONCE, REPORT, build_body, govern, loop
+from .transport_loops import ONCE, REPORT, govern, loop
 
 RULE = """
 [rule]
@@ -120,7 +120,7 @@ def test_the_interpreter_ends_with_an_open_transport_and_its_run_is_recorded(
 import flyball.gateway
 governed = flyball.gateway.transport(store="sqlite:///{tmp_path}/runs.db", run_id="left-open")
 client = governed.http_client()
-request = client.build_request("POST", "{provider.url}/v1/chat/completions", json={build_body([])})
+request = client.build_request("POST", "{provider.url}/v1/chat/completions", json={ONCE})
 print(client.send(request, stream=True).status_code)
 """
     done = subprocess.run(
