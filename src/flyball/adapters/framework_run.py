@@ -11,6 +11,7 @@ from ..budget.price import Unpriced
 from ..errors import UsageError
 from ..governor.ending import RunEnding
 from ..governor.governed_run import GovernedRun
+from ..governor.run_in_progress import PLACE
 from ..result import Result, Stop
 from .adapter_options import AdapterOptions
 from .agent_conversation import AgentConversation, AgentConversations
@@ -40,7 +41,7 @@ class Place(NamedTuple):
         return self.run.count_own_level(self.level)
 
 
-_place: ContextVar[Place | None] = ContextVar("flyball_adapter_place", default=None)
+_place: ContextVar[Place | None] = PLACE
 
 
 def find_place() -> Place | None:
