@@ -268,8 +268,8 @@ _CLINE_LOGIN = {
 CLINE = CommandLine(
     "cline",
     ("cline", PROMPT),
-    tool="execute_command",
-    arguments=_SHELL,
+    tool="run_commands",
+    arguments={"commands": ["echo {n}"]},
     files={".cline/data/settings/providers.json": json.dumps(_CLINE_LOGIN)},
 )
 MINI = CommandLine(
