@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from weakref import finalize
 
 from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ..result import Result
-    from .framework_run import FrameworkRun
 
+T = TypeVar("T")
 _ATTRIBUTE = "_flyball_run"
-_runs: dict[int, FrameworkRun] = {}
+_MAX_RUNS = 1_000
+"""Newest runs whose results an object that governs many keeps."""
+_runs: dict[int, GovernedFramework] = {}
 """Runs of objects that take no attributes, by the ids of the objects."""
 
 
-def attach(returned: Any, run: FrameworkRun) -> bool:
+class GovernedFramework(Protocol):
+    """Run of a framework."""
+
+    @property
+    def result(self) -> Result:
+        """Result of the run, after its end."""
+        ...
+
+
+def attach(returned: Any, run: GovernedFramework) -> bool:
     """Make a run known as that of an object, for `result_of`.
 
     Returns False for an object that takes neither attributes nor weak references, such as a dict.
@@ -32,11 +44,21 @@ def attach(returned: Any, run: FrameworkRun) -> bool:
     return True
 
 
+def remember(runs: dict[str, T], run_id: str, run: T) -> None:
+    """Add a run to those that an object governs, and forget the oldest."""
+    runs[run_id] = run
+    while len(runs) > _MAX_RUNS:
+        del runs[next(iter(runs))]
+
+
 def result_of(returned: object) -> Result:
     """Return Flyball's result for what a governed framework returned, or for the error that it raised.
 
     Raises UsageError if the object is not from a governed run, or if its run has not ended, such as an unread stream.
     """
+    if isinstance(returned, Mapping):  # the state of a LangChain agent
+        state = cast("Mapping[str, object]", returned)
+        returned = state.get("flyball_run_id", state)
     run = getattr(returned, _ATTRIBUTE, None) or _runs.get(id(returned))
     if run is None:
         raise UsageError(f"this {type(returned).__name__} is not from a governed run: pass what the adapter returned")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from .._internal.text import redact
-from ..budget.deadline import SYSTEM
 from ..budget.limits import Limits
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry, Resolution
-from ..errors import ConfigError, Ungoverned, UsageError, format_with_code
-from ..history.record import save_last_record
+from ..errors import ConfigError, Ungoverned, UsageError
 from ..progress import Point, Progress
 from ..recorder import buffered
 from ..result import Stop
 from ..unit import Unit
 from .live import RunView, SilentView
 from .output import EXIT_CODES, UNGOVERNED_EXIT_CODE, USER_ERRORS, exit_with_error, print_line
+from .program_record import AGENT, ProgramRecord
 from .run_command import OutputMode, open_run_store
 from .run_ending import summarize_ending
 
@@ -33,9 +32,7 @@ if TYPE_CHECKING:
     from ..gateway.execution import Execution
     from ..gateway.gateway import Gateway
     from ..gateway.gateway_options import GatewayOptions
-    from ..store import Store
 
-_AGENT = "exec"
 _MAX_TASK_CHARS = 200
 _SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _MIN_SECRET = 8
@@ -71,8 +68,8 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
             registry = IterationBudgetRegistry()
             gateway_options = build_options(command, options, registry)
             live = LiveSink(OutputMode().build_view() if options.live else SilentView())
-            gateway_options.sinks = (live,) if options.live else ()
-            record = ProgramRecord(store, gateway_options.run_id, command)
+            record = ProgramRecord(store, gateway_options.run_id, describe_command(command))
+            gateway_options.sinks = (record, live) if options.live else (record,)
             limits = describe_limits(gateway_options.limits, registry)
             limits += "; turns and seconds for each message of the user" if options.per == "task" else ""
             limits = f"observes only; the limits would be {limits}" if options.observe else limits
@@ -83,7 +80,7 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
                     print_line(f"flyball: {limits}", err=True)
                     for change in gateway.changes:
                         print_line(f"flyball: {change}", err=True)
-                live.progress = Progress(gateway_options.run_id, gateway.desk.run.envelope, (), {}, {}, agent=_AGENT)
+                live.progress = Progress(gateway_options.run_id, gateway.desk.run.envelope, (), {}, {}, agent=AGENT)
 
             with live:
                 execution = execute(command, gateway_options, start)
@@ -214,51 +211,6 @@ def describe_command(command: Sequence[str]) -> str:
         value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= _MIN_SECRET
     )
     return redact(shlex.join(command), secrets)[:_MAX_TASK_CHARS]
-
-
-class ProgramRecord:
-    """Record of a program's run, in the store and for `flyball why`."""
-
-    def __init__(self, store: Store | None, run_id: str, command: Sequence[str]) -> None:
-        self._store = store
-        self._run_id = run_id
-        self._command = describe_command(command)
-
-    def start(self) -> None:
-        """Record that the run started."""
-        from ..store import Start
-
-        metadata = {"exec_command": self._command}
-        start = Start(at=SYSTEM.wall(), agent=_AGENT, task=self._command, metadata=metadata)
-        self._keep(lambda store: store.runs.start(self._run_id, start))
-
-    def finish(self, execution: Execution) -> None:
-        """Record how the run ended."""
-        result = execution.result
-        is_kept = self._keep(lambda store: self._write_end(store, execution))
-        try:
-            save_last_record(result, is_kept)
-        except OSError as error:
-            print_line(f"flyball: this run is not saved for flyball why: {error}", err=True)
-
-    def _write_end(self, store: Store, execution: Execution) -> None:
-        from ..runtime.stored_record import to_stored_record
-        from ..store import RunFinish, Step
-
-        result = execution.result
-        finish = RunFinish(at=SYSTEM.wall(), stop=result.stop.value, record=to_stored_record(result, 0))
-        events = [event.to_dict() for event in result.events]
-        store.keep(Step(run_id=self._run_id, events=events, finish=finish))
-
-    def _keep(self, write: Callable[[Store], None]) -> bool:
-        if self._store is None:
-            return False
-        try:
-            write(self._store)
-        except USER_ERRORS as error:
-            print_line(f"flyball: this run is not stored: {format_with_code(error)}", err=True)
-            return False
-        return True
 
 
 def find_exit_code(execution: Execution, options: ExecOptions) -> int:

@@ -26,6 +26,8 @@ class OpenCall:
 
     tool: str
     started_at: float
+    has_id: bool = True
+    """Whether the provider gave it an id."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +63,8 @@ class Chat:
     known_output: int = 0
     task_key: bytes | None = None
     """Hash of the user's messages that began its task."""
+    joined_ids: dict[str, str] = field(default_factory=dict[str, str])
+    """Ids of the provider's latest replies, by the ids under which the program knows them."""
     open_calls: dict[str, OpenCall] = field(default_factory=dict[str, "OpenCall"])
     """Calls that the program makes now, by id."""
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from ..budget.price import Unpriced
-from ..event import ModelReplied, ModelRequested
+from ..event import ModelReplied, ModelRequested, Settled
 from ..governor.ending import RunEnding
 from ..governor.govern_options import GovernOptions
 from ..governor.governed_run import GovernedRun
 from ..governor.reservation import Need
 from ..request import Reply, Usage
 from ..result import Stop
+from ..unit import Unit
 from ..wire.formats import RESPONSES
 from .body import Refused
 from .content import ContentWriter
@@ -73,6 +74,7 @@ class Desk:
         self.requests += 1
         side = find_side_request(inbound)
         chat = self.conversations.find(inbound) if side is None else self.conversations.find_side(inbound)
+        self.calls.show_request(inbound)
         self.calls.end(inbound, chat)
         self._note_task(inbound, chat)
         need = self._needs.build(inbound, chat)
@@ -159,7 +161,7 @@ class Desk:
         """Count a request that was answered, wholly or in part."""
         turn, chat = ticket.turn, ticket.chat
         assert turn is not None
-        usage = None if reply is None else reply.usage
+        before, usage = self._read_spent(), None if reply is None else reply.usage
         estimated = usage is None or not usage.total
         if usage is not None and not estimated:
             turn.settle(usage, service_tier=service_tier)
@@ -169,13 +171,20 @@ class Desk:
         else:
             usage = Usage(ticket.input_tokens, math.ceil(heard_bytes * TOKENS_PER_BYTE))
             turn.settle_observed(usage.input, usage.output)
-        self._count(ticket, usage, reply, estimated=estimated)
+        self._count(ticket, usage, reply, before, estimated=estimated)
 
-    def note_state(self, chat: Chat, inbound: Inbound, reply_id: str | None) -> None:
-        """Record what the provider keeps of a conversation, which later requests name."""
-        for state_id in (reply_id, inbound.request.previous_id):
-            if state_id is not None and inbound.wire is RESPONSES:
+    def note_state(self, chat: Chat, inbound: Inbound, reply_id: str | None, joined_id: str | None) -> None:
+        """Record what the provider keeps of a conversation, which later requests name.
+
+        `joined_id` is the id by which the program knows the reply, if it is another one.
+        """
+        if inbound.wire is not RESPONSES:
+            return
+        for state_id in (reply_id, inbound.request.previous_id, joined_id):
+            if state_id is not None:
                 self.conversations.remember_state(chat, state_id)
+        if joined_id is not None and reply_id is not None:
+            chat.joined_ids[joined_id] = reply_id
 
     async def ask_again(self, inbound: Inbound, chat: Chat) -> Ticket:
         """Return the next turn of a conversation whose calls were all denied, or its last request."""
@@ -191,17 +200,26 @@ class Desk:
     def charge(self, ticket: Ticket) -> None:
         """Count the reservation of a request that was cancelled before anything was heard."""
         assert ticket.turn is not None
+        before = self._read_spent()
         ticket.turn.charge_request()
-        self._count(ticket, Usage(ticket.input_tokens, 0), None, estimated=True)
+        self._count(ticket, Usage(ticket.input_tokens, 0), None, before, estimated=True)
 
-    def _count(self, ticket: Ticket, usage: Usage, reply: Reply | None, *, estimated: bool) -> None:
+    def _read_spent(self) -> tuple[int, int]:
+        """Return the tokens and the money that the run has used."""
+        budgets = self.run.envelope.budgets
+        return budgets["tokens"].used, budgets["usd"].used
+
+    def _count(
+        self, ticket: Ticket, usage: Usage, reply: Reply | None, before: tuple[int, int], *, estimated: bool
+    ) -> None:
+        """Count a request for its conversation, after the run has settled it. `before` is what the run had used."""
         turn, chat = ticket.turn, ticket.chat
         assert turn is not None
+        tokens, money = (after - earlier for after, earlier in zip(self._read_spent(), before, strict=True))
         chat.requests += 1
         chat.input_tokens += usage.input
         chat.output_tokens += usage.output
-        if turn.card is not None and turn.card.price is not None:
-            chat.cost += turn.card.price.cost(usage)
+        chat.cost += money
         calls = () if reply is None else reply.calls
         for call in calls:
             self.conversations.remember_call(chat, call.id)
@@ -225,6 +243,10 @@ class Desk:
             None if reply is None else reply.model,
             None if reply is None else reply.id,
         )
+        has_price = turn.card is not None and turn.card.price is not None
+        usd = Unit.USD.outer(money) if has_price else None
+        model = ticket.inbound.request.model
+        self.run.tell_about(turn, Settled, ticket.purpose, chat.label, model, tokens, usd, estimated)
 
     def _note_text(self, ticket: Ticket, text: str) -> None:
         """Record the text of a reply, which is that of the run unless it was asked for beside the loop."""

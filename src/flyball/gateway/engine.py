@@ -10,20 +10,23 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from .._internal.workers import copy_context_for_thread
-from ..errors import UsageError
+from ..errors import UsageError, describe_error
+from ..history.stored_run import StoredRun
 from ..wire.bodies import ErrorReply
 from ..wire.formats import CHAT, find_wire
 from .body import encode_json
 from .desk import Desk
-from .exchange import open_upstream_client
 from .gateway_app import GatewayApp
 from .pipe import Message, Pipe
 from .provider_urls import ProviderUrls
 from .serving_thread import ServingThread
 from .transport_options import TransportOptions
+from .upstream import open_upstream_client
 
 log = logging.getLogger(__name__)
 
+_AGENT = "transport"
+"""Name of such runs in a store."""
 _END_S = 5.0
 """Seconds for requests in progress to be counted when the run ends."""
 _REFUSED_STATUS = 403
@@ -36,6 +39,7 @@ class Engine:
         self._options = options
         self._urls = ProviderUrls(os.environ, options.upstreams)
         self.desk = Desk(options)
+        self._stored = StoredRun(options.store, options.run_id)
         self._pid = os.getpid()
         self._thread = ServingThread("flyball-transport", self._serve)
         self._lock = threading.Lock()
@@ -45,8 +49,15 @@ class Engine:
         self._has_ended = False
 
     def start(self) -> None:
-        """Start the run."""
-        self.desk.run.start(self._options.rules, self._options.metadata)
+        """Start the run. Raises ConfigError for an unknown address of a store."""
+        from ..store import Start
+
+        options = self._options
+        start = Start(
+            at=options.clock.wall(), agent=_AGENT, session=options.session_id, task="", metadata=options.metadata
+        )
+        self._stored.start(start)
+        self.desk.run.start(options.rules, options.metadata)
         self._thread.start()
 
     def submit(self, scope: Message, body: bytes) -> Pipe:
@@ -74,6 +85,10 @@ class Engine:
             self._has_ended = True
         self._thread.stop()
         self.desk.finish(error)
+        result = self.desk.run.result
+        if result is not None:
+            self._stored.finish(result)
+            result.store_error = None if self._stored.error is None else describe_error(self._stored.error)
 
     @asynccontextmanager
     async def _serve(self) -> AsyncGenerator[None]:

@@ -18,11 +18,11 @@ from .conversations import Chat
 from .desk import Desk
 from .door import LOOPBACK, Door
 from .environment import build_environment
-from .exchange import open_upstream_client
 from .gateway_app import GatewayApp
 from .gateway_options import GatewayOptions
 from .providers import find_upstreams
 from .serving_thread import ServingThread
+from .upstream import open_upstream_client
 
 _PACKAGES = ("uvicorn", "brotli", "zstandard")
 _TOKEN_BYTES = 24

@@ -12,24 +12,18 @@ from ..wire.bodies import ErrorReply
 from ..wire.formats import CHAT
 from ..wire.wire import Wire
 from .body import ClientLeft, Refused, decode_body, encode_json, parse_body, read_body
+from .call_filter import count_choices
+from .delivery import Delivery, Send, UpstreamBroke, send_whole
 from .desk import Desk
 from .door import Access, Route
-from .exchange import (
-    Exchange,
-    UpstreamBroke,
-    copy_headers,
-    iter_bytes,
-    select_headers,
-    send_made_reply,
-    send_whole,
-)
+from .exchange import Exchange
 from .gateway_options import EngineOptions
 from .inbound import Inbound, check_features
 from .last_request import build_made_reply
 from .ticket import Ticket
+from .upstream import copy_headers, iter_bytes, select_headers
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Entrance(Protocol):
@@ -79,29 +73,35 @@ class GatewayApp:
         request = route.wire.parse_request(body, route.path)
         if not request.model:
             raise Refused(400, "model_missing", "the request names no model, so the gateway does not forward it")
+        if self._desk.calls.may_deny and count_choices(route.wire, body) > 1:
+            raise Refused(
+                400, "choices_refused", "tool calls are limited, so a request may ask for one reply only: leave out n"
+            )
         return Inbound(route, headers, raw, body, request, query, keys)
 
     async def _govern(self, inbound: Inbound, receive: Receive, send: Send) -> None:
-        left = asyncio.ensure_future(_wait_for_disconnect(receive))
+        left, delivery = asyncio.ensure_future(_wait_for_disconnect(receive)), Delivery(send, inbound)
         try:
             ticket = await self._desk.admit(inbound)
             while ticket is not None:
-                ticket = await self._answer(ticket, left, send)
+                ticket = await self._answer(ticket, left, delivery)
+        except Refused as refusal:
+            if delivery.is_started:
+                raise UpstreamBroke(refusal.message) from None
+            raise
         finally:
             left.cancel()
 
-    async def _answer(self, ticket: Ticket, left: asyncio.Future[None], send: Send) -> Ticket | None:
+    async def _answer(self, ticket: Ticket, left: asyncio.Future[None], delivery: Delivery) -> Ticket | None:
         """Answer a request. Returns the last request that it becomes when the time for work is over, or None."""
         desk, inbound = self._desk, ticket.inbound
         if ticket.turn is None:
             try:
-                await send_made_reply(
-                    send, inbound, build_made_reply(inbound, ticket.made_text, self._options.final_tools)
-                )
+                await delivery.send_made_reply(build_made_reply(inbound, ticket.made_text, self._options.final_tools))
             finally:
                 desk.close(ticket, delivered=True)
             return None
-        exchange = Exchange(desk, self._client, ticket, send, self._options.final_tools)
+        exchange = Exchange(desk, self._client, ticket, delivery, self._options.final_tools)
         task = asyncio.ensure_future(exchange.run())
         while not task.done():
             is_final = ticket.is_last or exchange.handed_on or not ticket.turn.counts
@@ -126,6 +126,7 @@ class GatewayApp:
             return await desk.end_conversation(inbound, ticket.chat)
         task.result()
         if exchange.follow_up is not None:
+            delivery.begin_reply()
             return await desk.ask_again(exchange.follow_up, ticket.chat)
         return None
 

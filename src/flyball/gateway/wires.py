@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from ..wire.chat import ChatWire
 from ..wire.formats import CHAT, find_wire
 from ..wire.stream import ReadEvent
@@ -21,13 +19,11 @@ def choose_wire(path: str, url: str) -> Wire:
     return _COMPATIBLE if wire is CHAT and url not in _OFFICIAL else wire
 
 
-def drop_usage(event: ReadEvent) -> bytes:
+def drop_usage(event: ReadEvent) -> ReadEvent | None:
     """Return an event of chat completions without what `include_usage` adds. Other events keep their bytes."""
     data = event.json
     if data is None or "usage" not in data:
-        return event.raw
+        return event
     if data["usage"] is not None:  # a chunk about nothing else, or usage that the server sends unasked
-        return event.raw if data.get("choices") else b""
-    kept = {key: value for key, value in data.items() if key != "usage"}
-    text = json.dumps(kept, ensure_ascii=False, separators=(",", ":"))
-    return f"data: {text}\n\n".encode("utf-8", "replace")
+        return event if data.get("choices") else None
+    return event._replace(raw=b"", json={key: value for key, value in data.items() if key != "usage"})

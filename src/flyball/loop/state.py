@@ -22,7 +22,7 @@ from .active_model import ActiveModel
 from .background_runs import BackgroundRuns
 from .calibration import LikelyTokens
 from .clock import LoopClock
-from .effects import Answer, Append, ChildDone, Effect, Extend, Flow, Grant, Hung, Late, PauseChildren, Signal
+from .effects import Append, ChildDone, Effect, Extend, Flow, Grant, Hung, Late, PauseChildren, Received, Signal
 from .evidence import EvidenceTracker
 from .hooks import Hooks
 from .messages import MessageLog
@@ -116,15 +116,15 @@ class RunState:
         """Yield an effect, and apply the time and the signals that come with its answer."""
         return self.receive((yield effect))
 
-    def receive(self, answer: Answer[Any]) -> Any:
+    def receive(self, received: Received) -> Any:
         """Apply the time and the signals of an answer, and return its value."""
-        at = self.clock.at = self.recorder.at = answer.at
+        value, at, signals = received
+        self.clock.at = self.recorder.at = at
         if at >= self.budget.work_at:
             self.signals.has_stop = True
-        if answer.signals:
-            for signal in answer.signals:
-                self._apply(signal)
-        return answer.value
+        for signal in signals:
+            self._apply(signal)
+        return value
 
     def _apply(self, signal: Signal) -> None:
         match signal:

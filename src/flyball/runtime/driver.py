@@ -305,7 +305,7 @@ class RunDriver:
     def _perform_stored(self, effect: Effect[Any]) -> Awaitable[Any]:
         """Perform an effect after its start is recorded. If that fails, interrupt it instead."""
         self.timer.set_deadline(math.inf)  # that of the last effect must not interrupt this one
-        recorded = self._journal.record_start(len(self.player.answers), effect)
+        recorded = self._journal.record_start(self.player.answer_count, effect)
         return self.effects.perform(effect) if recorded is True else self._perform_recorded(effect, recorded)
 
     async def _perform_recorded(self, effect: Effect[Any], recorded: bool | Awaitable[bool]) -> Any:
@@ -325,10 +325,10 @@ class RunDriver:
         try:
             if self._until is not None and timer.wall() >= self._until:
                 signals.send(TimeUp())
-            answer = Answer(value, timer.now(), signals.drain() if signals.pending else ())
+            received = value, timer.now(), signals.drain() if signals.pending else ()
             if self._is_stored:
-                self._journal.record_answer(len(player.answers), effect, answer)
-            following = player.send(answer)
+                self._journal.record_answer(player.answer_count, effect, Answer(*received))
+            following = player.receive(received)
             if type(following) is Ask:
                 signals.in_grace_turn = following.request.purpose is _GRACE
             elif following is None:

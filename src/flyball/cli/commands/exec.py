@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..exec_command import ExecOptions, execute_program
+from ..output import print_table, print_wrapped
 from ..store_option import StoreOption
 
 _COMMAND = "Program and its arguments, after --."
@@ -22,6 +24,21 @@ _PER = "program, or task: fresh turns and seconds with each message of the user.
 _OBSERVE = "Refuse and change nothing; print what would have been refused."
 _LIVE = "Show each event on standard error, and the budgets if that is a terminal."
 _RULES = "Rule files, or folders of them."
+_LIST = "List the programs that need no further options, with what holds for each."
+
+
+def _print_programs(wanted: bool) -> None:
+    """Print the known programs and end, if the option is given."""
+    if not wanted:
+        return
+    from ...gateway.programs import KNOWN_PROGRAMS
+
+    rows = [(program.name, program.version, program.enforced) for program in KNOWN_PROGRAMS]
+    print_table(("program", "tested", "enforced"), rows, wrapped=("enforced",))
+    print_wrapped(
+        "", "Others are governed if they read an address from a variable such as OPENAI_BASE_URL.", sys.stdout
+    )
+    raise typer.Exit
 
 
 def exec_program(
@@ -42,6 +59,7 @@ def exec_program(
     observe: Annotated[bool, typer.Option("--observe", help=_OBSERVE)] = False,
     live: Annotated[bool, typer.Option("--live", help=_LIVE)] = False,
     strict: Annotated[bool, typer.Option("--strict", help=_STRICT)] = False,
+    _list: Annotated[bool, typer.Option("--list", help=_LIST, callback=_print_programs, is_eager=True)] = False,
     store: StoreOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing about limits and spending.")] = False,
 ) -> None:
