@@ -158,5 +158,11 @@ QWEN_CODE = KnownProgram(
             text="distilling chat history into a structured XML",
             is_compaction=True,
         ),
+        SideRequest(
+            name="compaction",
+            agents=("QwenCode",),
+            text="summarizes a conversation when its context window is about to overflow",
+            is_compaction=True,
+        ),
     ),
 )

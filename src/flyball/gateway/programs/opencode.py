@@ -111,5 +111,11 @@ OPENCODE = KnownProgram(
             text="AI assistant tasked with summarizing conversations",
             is_compaction=True,
         ),
+        SideRequest(
+            name="compaction",
+            agents=("opencode/",),
+            text="You are a context summarization agent",
+            is_compaction=True,
+        ),
     ),
 )
