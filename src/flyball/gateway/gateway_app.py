@@ -83,6 +83,9 @@ class GatewayApp:
         left, delivery = asyncio.ensure_future(_wait_for_disconnect(receive)), Delivery(send, inbound)
         try:
             ticket = await self._desk.admit(inbound)
+            if left.done():
+                self._desk.abandon(ticket)
+                raise ClientLeft
             while ticket is not None:
                 ticket = await self._answer(ticket, left, delivery)
         except Refused as refusal:
