@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 LOCKS = ROOT / "tests" / "gateway" / "command_lines"
 ENVIRONMENTS = Path(sys.prefix) / "exec"
 _TIMEOUT_S = 600
-_NPM_OPTIONS = ("--ignore-scripts", "--loglevel=error", "--no-audit", "--no-fund", "--omit-lockfile-registry-resolved")
+NPM_OPTIONS = ("--ignore-scripts", "--loglevel=error", "--no-audit", "--no-fund", "--omit-lockfile-registry-resolved")
 _SCRIPTS = {"claude": "@anthropic-ai/claude-code", "opencode": "opencode-ai"}
 """Packages whose install script puts the program for this platform in its place, from a package that npm checked."""
 
@@ -66,7 +66,7 @@ def install(name: str) -> Path:
 def _install_node(name: str, lock: Path, folder: Path) -> None:
     for file in ("package.json", "package-lock.json"):
         shutil.copy(lock / file, folder)
-    run_npm("ci", *_NPM_OPTIONS, folder=folder)
+    run_npm("ci", *NPM_OPTIONS, folder=folder)
     if name in _SCRIPTS:
         run_npm("rebuild", "--loglevel=error", _SCRIPTS[name], folder=folder)
 
