@@ -70,6 +70,7 @@ class Exchange:
             self._withdraw(message)
             await self._send_error(502, message)
             return
+        self._desk.plan.note_reply(response.headers)
         try:
             if response.status_code >= 300:
                 await self._pass_error(response)

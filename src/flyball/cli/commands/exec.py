@@ -18,6 +18,7 @@ _SET = "Variable that points the program at that provider."
 _PASS_KEYS = "Give the program the real keys instead of stand-ins."
 _UNGOVERNED = "Accept a program whose requests do not come through."
 _UNPRICED = "refuse, or tokens_only: models without a known price under a money limit."
+_PLAN_SHARE = "Maximum share of a subscription, such as 30%."
 _FINAL_TOOL = "Tool that carries the program's answer."
 _STRICT = "Exit with the code of the stop reason, as flyball run does."
 _PER = "program, or task: fresh turns and seconds with each message of the user."
@@ -54,6 +55,7 @@ def exec_program(
     pass_keys: Annotated[bool, typer.Option("--pass-keys", help=_PASS_KEYS)] = False,
     allow_ungoverned: Annotated[bool, typer.Option("--allow-ungoverned", help=_UNGOVERNED)] = False,
     unpriced: Annotated[str, typer.Option(metavar="HOW", help=_UNPRICED)] = "refuse",
+    plan_share: Annotated[str | None, typer.Option(metavar="N%", help=_PLAN_SHARE)] = None,
     final_tool: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_FINAL_TOOL)] = None,
     per: Annotated[str, typer.Option(metavar="WHAT", help=_PER)] = "program",
     observe: Annotated[bool, typer.Option("--observe", help=_OBSERVE)] = False,
@@ -78,6 +80,7 @@ def exec_program(
         pass_keys=pass_keys,
         allow_ungoverned=allow_ungoverned,
         unpriced=unpriced,
+        plan_share=plan_share,
         final_tools=final_tool or (),
         per=per,
         observe=observe,
