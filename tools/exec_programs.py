@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -186,17 +188,27 @@ def run_free(line: CommandLine) -> Sequence[Arrival]:
     """
     with StandIn() as stand_in, enter_home(line, stand_in) as environment:
         direct = {name: value.replace("{url}", "https://api.openai.com") for name, value in environment.items()}
-        process = subprocess.Popen(
-            line.command, env=direct, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True, executable=shutil.which(line.command[0], path=direct["PATH"]),
-        )  # fmt: skip
-        try:
-            stand_in.asked_model.wait(_DIRECT_S)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)
-            process.wait()
+        run_bounded(line.command, direct, stand_in.asked_model)
         return [arrival for arrival in stand_in.arrivals if arrival.asks_model]
+
+
+def run_bounded(command: Sequence[str], environment: Mapping[str, str], until: threading.Event | None = None) -> None:
+    """Run a program without a gateway, until an event is set, it ends, or its time is over."""
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True, executable=shutil.which(command[0], path=environment["PATH"]),
+    )  # fmt: skip
+    try:
+        if until is not None:
+            until.wait(_DIRECT_S)
+        else:
+            process.wait(_DIRECT_S)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 @contextlib.contextmanager

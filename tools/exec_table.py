@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from exec_programs import PROMPT, REPORT, CommandLine, Outcome
+from exec_programs import PROMPT, REPORT, CommandLine, Outcome, enter_home, run_bounded
+from exec_stand_in import StandIn
 
 from flyball.models.scripted import Line
 from flyball.testing import call, say
@@ -134,6 +135,16 @@ def _check_websocket(outcome: Outcome) -> Iterator[str]:
         yield "it did not try a websocket"
 
 
+def _check_zstd(outcome: Outcome) -> Iterator[str]:
+    """Ask a server without a gateway, to see how the program encodes its bodies."""
+    line = outcome.line
+    with StandIn() as stand_in, LoopingProvider() as provider, enter_home(line, stand_in) as environment:
+        address = ("-c", f'openai_base_url="{provider.url}/v1"')
+        run_bounded([*line.command, *address], environment)
+        if [request.headers.get("content-encoding") for request in provider.requests[:1]] != ["zstd"]:
+            yield "its bodies are not zstd"
+
+
 def _encode(data: Json) -> str:
     return base64.urlsafe_b64encode(json.dumps(data).encode()).decode().rstrip("=")
 
@@ -154,12 +165,13 @@ def _build_login() -> str:
 _OPENCODE_CONFIG = {
     "provider": {"anthropic": {"models": {"claude-sonnet-4-6": {"limit": {"context": 100_000, "output": 8_000}}}}}
 }
-CODEX_LOGIN = replace(
+_CODEX_LOGIN = replace(
     CODEX,
     story="login, zstd body",
     command=(*CODEX.command[:-1], "-c", "features.enable_request_compression=true", PROMPT),
     files={".codex/auth.json": _build_login()},
     upstream="openai",
+    check=_check_zstd,
 )
 STORIES = (
     replace(
@@ -178,7 +190,7 @@ STORIES = (
         command=(*CODEX.command[:-1], "-c", "model_auto_compact_token_limit=17400", PROMPT),
         side_requests=None,
     ),
-    CODEX_LOGIN,
+    _CODEX_LOGIN,
     replace(
         OPENCODE,
         story="compaction",
