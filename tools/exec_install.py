@@ -94,16 +94,15 @@ def _run(command: list[str], folder: Path, environment: dict[str, str]) -> None:
         raise NotInstalled(f"not installed: {error}") from None
 
 
-def read_version(name: str, package: str) -> str:
-    """Return the version of a package in the lock of a program.
+def find_version(name: str, package: str) -> str | None:
+    """Return the version of a package in the lock of a program, or None.
 
-    >>> read_version("llm", "llm") >= "0.36"
-    True
+    >>> find_version("llm", "httpx9")
     """
     npm = LOCKS / name / "package-lock.json"
     if npm.exists():
-        return str(json.loads(npm.read_text())["packages"][f"node_modules/{package}"]["version"])
-    match = re.search(rf"^{re.escape(package)}==(\S+)", (LOCKS / name / "requirements.txt").read_text(), re.MULTILINE)
-    if match is None:
-        raise KeyError(package)
-    return match[1]
+        entry = json.loads(npm.read_text())["packages"].get(f"node_modules/{package}", {})
+        return entry.get("version")
+    pins = (LOCKS / name / "requirements.txt").read_text()
+    match = re.search(rf"^{re.escape(package)}==(\S+)", pins, re.MULTILINE)
+    return match[1] if match else None

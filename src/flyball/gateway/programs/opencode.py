@@ -94,7 +94,7 @@ def _point(launch: Launch) -> None:
 OPENCODE = KnownProgram(
     name="opencode",
     title="opencode",
-    version="1.18",
+    version="1.18.33",
     wires=("messages", "responses"),
     example='opencode run --model anthropic/claude-sonnet-4-5 "fix the failing test"',
     enforced="all limits, with API keys of Anthropic, OpenAI and Google",
