@@ -132,6 +132,10 @@ class FrameworkRun:
         own = self.options.limits.tool_seconds.get(tool, math.inf)
         return max(_MIN_TOOL_S, min(own, self.envelope.remaining_s()))
 
+    def count_server_calls(self, count: int) -> None:
+        """Count calls that the provider made itself, which happened already."""
+        self._requests.count_server_calls(count)
+
     def cancel(self) -> bool:
         """Cancel the run at its next request; return False if it has already ended."""
         return self._ending.cancel()
