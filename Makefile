@@ -54,6 +54,7 @@ soak: $(V)/.dev
 
 snapshots: $(V)/.dev
 	@SNAPSHOTS=write $(BIN)/python -m pytest -q -n 0 $(ARGS)
+	@$(BIN)/python tests/adapters/stories/table.py
 
 screenshots: $(V)/.dev
 	@$(BIN)/python tools/screenshots.py
