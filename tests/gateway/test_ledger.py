@@ -151,7 +151,7 @@ async def run_programs(seed: int, count: int, limits: Limits) -> tuple[Provider,
         async with httpx2.AsyncClient(transport=transport, base_url=f"http://127.0.0.1:{PORT}", timeout=None) as client:
             for start in range(0, count, 10):  # ten at once
                 await asyncio.gather(*(talk(client, key, chance, n) for n in range(start, min(count, start + 10))))
-    desk.finish(0, ended_by=None)
+    desk.finish()
     return provider, desk
 
 

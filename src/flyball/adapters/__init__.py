@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import openai_agents
+    from . import claude, langchain, litellm, openai_agents, pydantic_ai
     from .adapter_options import AdapterOptions
     from .results import result_of
 
-__all__ = ["AdapterOptions", "openai_agents", "result_of"]
+__all__ = ["AdapterOptions", "claude", "langchain", "litellm", "openai_agents", "pydantic_ai", "result_of"]
 
-_MODULES = ("openai_agents",)
+_MODULES = ("claude", "langchain", "litellm", "openai_agents", "pydantic_ai")
 _HOMES = {"AdapterOptions": "adapter_options", "result_of": "results"}
 
 

@@ -34,8 +34,19 @@ class Place(NamedTuple):
     run: FrameworkRun
     level: int
 
+    @property
+    def own_level(self) -> int:
+        """The same number, counted from the first agent of the run."""
+        return self.run.count_own_level(self.level)
+
 
 _place: ContextVar[Place | None] = ContextVar("flyball_adapter_place", default=None)
+
+
+def find_place() -> Place | None:
+    """Return the run in progress here. None if there is none, or if it has ended."""
+    place = _place.get()
+    return place if place is not None and place.run.is_open else None
 
 
 class FrameworkRun:
@@ -46,8 +57,7 @@ class FrameworkRun:
     """
 
     def __init__(self, options: AdapterOptions, framework: Framework, task: str = "") -> None:
-        place = _place.get()
-        self._above = place if place is not None and place.run.is_open else None
+        self._above = find_place()
         within = options.within
         if within is None and self._above is not None:
             within = self._above.run.envelope
@@ -97,8 +107,13 @@ class FrameworkRun:
 
     def allow_level(self, level: int) -> bool:
         """Check whether an agent may be this many levels below the first one, here and in the runs above."""
-        own = level - (0 if self._above is None else self._above.level)
-        return self._requests.allow_level(own) and (self._above is None or self._above.run.allow_level(level))
+        return self._requests.allow_level(self.count_own_level(level)) and (
+            self._above is None or self._above.run.allow_level(level)
+        )
+
+    def count_own_level(self, level: int) -> int:
+        """Return a level among all runs as one among the agents of this run."""
+        return level - (0 if self._above is None else self._above.level)
 
     def __enter__(self) -> FrameworkRun:
         self.open()
@@ -135,6 +150,14 @@ class FrameworkRun:
     def count_server_calls(self, count: int) -> None:
         """Count calls that the provider made itself, which happened already."""
         self._requests.count_server_calls(count)
+
+    def postpone(self, seconds: float, reason: str) -> None:
+        """Move the deadline by time that was spent waiting for a person."""
+        self._run.postpone(seconds, reason)
+
+    def now(self) -> float:
+        """Return the time on the clock of the run."""
+        return self._run.now()
 
     def cancel(self) -> bool:
         """Cancel the run at its next request; return False if it has already ended."""

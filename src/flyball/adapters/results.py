@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import finalize
 
 from ..errors import UsageError
@@ -11,7 +12,10 @@ if TYPE_CHECKING:
     from ..result import Result
     from .framework_run import FrameworkRun
 
+T = TypeVar("T")
 _ATTRIBUTE = "_flyball_run"
+_MAX_RUNS = 1_000
+"""Newest runs whose results an object that governs many keeps."""
 _runs: dict[int, FrameworkRun] = {}
 """Runs of objects that take no attributes, by the ids of the objects."""
 
@@ -32,11 +36,21 @@ def attach(returned: Any, run: FrameworkRun) -> bool:
     return True
 
 
+def remember(runs: dict[str, T], run_id: str, run: T) -> None:
+    """Add a run to those that an object governs, and forget the oldest."""
+    runs[run_id] = run
+    while len(runs) > _MAX_RUNS:
+        del runs[next(iter(runs))]
+
+
 def result_of(returned: object) -> Result:
     """Return Flyball's result for what a governed framework returned, or for the error that it raised.
 
     Raises UsageError if the object is not from a governed run, or if its run has not ended, such as an unread stream.
     """
+    if isinstance(returned, Mapping):  # the state of a LangChain agent
+        state = cast("Mapping[str, object]", returned)
+        returned = state.get("flyball_run_id", state)
     run = getattr(returned, _ATTRIBUTE, None) or _runs.get(id(returned))
     if run is None:
         raise UsageError(f"this {type(returned).__name__} is not from a governed run: pass what the adapter returned")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +19,7 @@ from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry, Resolution
 from ..errors import ConfigError, Ungoverned, UsageError, format_with_code
 from ..history.record import save_last_record
+from ..history.stored_run import StoredRun
 from ..progress import Point, Progress
 from ..recorder import buffered
 from ..result import Stop
@@ -81,6 +82,8 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
                 record.start()
                 if not options.quiet:
                     print_line(f"flyball: {limits}", err=True)
+                    for change in gateway.changes:
+                        print_line(f"flyball: {change}", err=True)
                 live.progress = Progress(gateway_options.run_id, gateway.desk.run.envelope, (), {}, {}, agent=_AGENT)
 
             with live:
@@ -218,8 +221,7 @@ class ProgramRecord:
     """Record of a program's run, in the store and for `flyball why`."""
 
     def __init__(self, store: Store | None, run_id: str, command: Sequence[str]) -> None:
-        self._store = store
-        self._run_id = run_id
+        self._stored = StoredRun(store, run_id)
         self._command = describe_command(command)
 
     def start(self) -> None:
@@ -227,36 +229,17 @@ class ProgramRecord:
         from ..store import Start
 
         metadata = {"exec_command": self._command}
-        start = Start(at=SYSTEM.wall(), agent=_AGENT, task=self._command, metadata=metadata)
-        self._keep(lambda store: store.runs.start(self._run_id, start))
+        self._stored.start(Start(at=SYSTEM.wall(), agent=_AGENT, task=self._command, metadata=metadata))
 
     def finish(self, execution: Execution) -> None:
         """Record how the run ended."""
-        result = execution.result
-        is_kept = self._keep(lambda store: self._write_end(store, execution))
+        self._stored.finish(execution.result)
+        if self._stored.error is not None:
+            print_line(f"flyball: this run is not stored: {format_with_code(self._stored.error)}", err=True)
         try:
-            save_last_record(result, is_kept)
+            save_last_record(execution.result, self._stored.is_kept)
         except OSError as error:
             print_line(f"flyball: this run is not saved for flyball why: {error}", err=True)
-
-    def _write_end(self, store: Store, execution: Execution) -> None:
-        from ..runtime.stored_record import to_stored_record
-        from ..store import RunFinish, Step
-
-        result = execution.result
-        finish = RunFinish(at=SYSTEM.wall(), stop=result.stop.value, record=to_stored_record(result, 0))
-        events = [event.to_dict() for event in result.events]
-        store.keep(Step(run_id=self._run_id, events=events, finish=finish))
-
-    def _keep(self, write: Callable[[Store], None]) -> bool:
-        if self._store is None:
-            return False
-        try:
-            write(self._store)
-        except USER_ERRORS as error:
-            print_line(f"flyball: this run is not stored: {format_with_code(error)}", err=True)
-            return False
-        return True
 
 
 def find_exit_code(execution: Execution, options: ExecOptions) -> int:

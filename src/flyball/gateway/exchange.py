@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, cast
@@ -16,10 +17,11 @@ from ..wire.formats import GEMINI
 from ..wire.stream import ReadEvent, StreamReader
 from .body import MAX_BODY_BYTES, encode_json
 from .denial import EventEditor, answer_calls, drop_calls
-from .desk import Desk, Ticket
+from .desk import Desk
 from .inbound import Inbound
 from .last_request import build_made_reply, check_last_reply
 from .server_tools import count_server_calls
+from .ticket import Ticket
 from .wires import drop_usage
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -30,6 +32,7 @@ HOP_HEADERS = frozenset(
     }
 )  # fmt: skip
 """Headers of one connection, which are not passed on."""
+_CONNECT_S = 30.0
 _FRAME_BYTES = 150
 """Bytes of an event that are not content, roughly."""
 
@@ -85,7 +88,7 @@ class Exchange:
             turn.confirm()
             if self._ticket.is_last:
                 await self._receive_last(response)
-            elif is_stream(response) and self._desk.may_deny(self._inbound):
+            elif is_stream(response) and self._desk.calls.may_deny(self._inbound):
                 await self._pass_held_stream(response)
             elif is_stream(response):
                 await self._pass_stream(response)
@@ -185,13 +188,13 @@ class Exchange:
         reply = self._reader.build_reply()
         self._settle()
         chat = self._ticket.chat
-        made = self._desk.make_report(chat)
+        made = self._desk.reports.make(chat)
         instead = (
             build_made_reply(self._inbound, made, self._final_tools)
             if reply is None
             else check_last_reply(self._inbound, reply, self._final_tools, made)
         )
-        self._desk.note_report(chat, (instead or reply or Reply()).text)
+        self._desk.reports.note(chat, (instead or reply or Reply()).text)
         self.handed_on = True
         if instead is not None:
             await send_made_reply(self._send, self._inbound, instead)
@@ -217,9 +220,9 @@ class Exchange:
             self._desk.charge(self._ticket)
             return {}
         self._desk.settle(self._ticket, reply, reader.heard_bytes, service_tier=reader.service_tier)
-        self._desk.count_server_calls(reader.server_calls)
+        self._desk.calls.count_at_provider(reader.server_calls)
         self._desk.note_state(self._ticket.chat, self._inbound, reader.state_id)
-        return self._desk.judge(self._ticket, reply, can_deny=can_deny)
+        return self._desk.calls.judge(self._ticket, reply, can_deny=can_deny)
 
     def _end(self) -> None:
         """Count what is not counted yet, because the exchange was cancelled or broke off."""
@@ -301,6 +304,13 @@ class ReplyReader:
         for source in (event, event.get("response"), event.get("usage"), event.get("message")):
             if isinstance(source, dict) and isinstance(cast("Json", source).get("service_tier"), str):
                 self.service_tier = cast("Json", source)["service_tier"]
+
+
+def open_upstream_client(verify: ssl.SSLContext | str | bool = True, proxy: str | None = None) -> httpx2.AsyncClient:
+    """Return a client for requests to providers. Deadlines are those of the run, so only connecting has a timeout."""
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+    timeout = httpx2.Timeout(None, connect=_CONNECT_S)
+    return httpx2.AsyncClient(limits=limits, timeout=timeout, follow_redirects=False, verify=verify, proxy=proxy)
 
 
 def build_upstream_request(client: httpx2.AsyncClient, inbound: Inbound, content: bytes) -> httpx2.Request:

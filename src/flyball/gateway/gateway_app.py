@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 import httpx2
 
@@ -12,8 +12,8 @@ from ..wire.bodies import ErrorReply
 from ..wire.formats import CHAT
 from ..wire.wire import Wire
 from .body import ClientLeft, Refused, decode_body, encode_json, parse_body, read_body
-from .desk import Desk, Ticket
-from .door import Access, Door, Route
+from .desk import Desk
+from .door import Access, Route
 from .exchange import (
     Exchange,
     UpstreamBroke,
@@ -23,21 +23,30 @@ from .exchange import (
     send_made_reply,
     send_whole,
 )
-from .gateway_options import GatewayOptions
+from .gateway_options import EngineOptions
 from .inbound import Inbound, check_features
 from .last_request import build_made_reply
+from .ticket import Ticket
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
+class Entrance(Protocol):
+    """Check of requests before anything of them is read: the door of the gateway, or the addresses of providers."""
+
+    def check(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[Route, dict[str, str]]:
+        """Return where a request leads, and the key headers to send. Raises `Refused`."""
+        ...
+
+
 class GatewayApp:
     """App that stands between a program and its providers."""
 
-    def __init__(self, options: GatewayOptions, desk: Desk, door: Door, client: httpx2.AsyncClient) -> None:
+    def __init__(self, options: EngineOptions, desk: Desk, entrance: Entrance, client: httpx2.AsyncClient) -> None:
         self._options = options
         self._desk = desk
-        self._door = door
+        self._entrance = entrance
         self._client = client
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -47,7 +56,7 @@ class GatewayApp:
         wire: Wire = CHAT
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            route, keys = self._door.check(scope["method"], scope["raw_path"], headers)
+            route, keys = self._entrance.check(scope, headers)
             wire = route.wire
             raw = await read_body(receive)
             query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
@@ -96,14 +105,14 @@ class GatewayApp:
         task = asyncio.ensure_future(exchange.run())
         while not task.done():
             is_final = ticket.is_last or exchange.handed_on or not ticket.turn.counts
-            seconds = desk.report_s if is_final else desk.work_s
+            seconds = desk.time.report_s if is_final else desk.time.work_s
             await asyncio.wait({task, left}, timeout=_bound(seconds), return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 break
             if left.done():
                 await _cancel(task)
                 raise ClientLeft
-            if (desk.report_s if is_final else desk.work_s) > 0:
+            if (desk.time.report_s if is_final else desk.time.work_s) > 0:
                 continue  # the reserve or the deadline has moved
             if not is_final and exchange.handed_on:
                 continue
@@ -113,7 +122,7 @@ class GatewayApp:
             if exchange.handed_on:
                 raise ClientLeft
             if ticket.is_last or not ticket.turn.counts:
-                return desk.make_last_reply(ticket)
+                return desk.reports.make_last_reply(ticket)
             return await desk.end_conversation(inbound, ticket.chat)
         task.result()
         if exchange.follow_up is not None:

@@ -125,13 +125,11 @@ def _has_results(item: Json) -> bool:
 def check_features(body: Json) -> None:
     """Refuse a request that would work on at the provider, where no limit reaches it."""
     if body.get("background"):
-        raise Refused(
-            400, "background_refused", "flyball exec cannot govern background responses: leave out background"
-        )
+        raise Refused(400, "background_refused", "flyball cannot govern background responses: leave out background")
     tools = get_dicts(body, "tools")
     kinds = {str(tool.get("type")) for tool in tools}
     if kinds & {"computer_use_agent", "agent"}:
-        raise Refused(400, "agents_refused", "flyball exec cannot govern agents that run at the provider")
+        raise Refused(400, "agents_refused", "flyball cannot govern agents that run at the provider")
 
 
 def limit_thinking(body: Json, cap: int) -> None:

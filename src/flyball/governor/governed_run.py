@@ -368,6 +368,7 @@ class GovernedRun:
                 self.is_closing = True  # no turn begins from here on
             for turn in tuple(self._parallel.open):
                 self.end_turn(turn)
+            self._parallel.reserver.close()
         elif self._turn is not None:
             self._close_turn(self._turn)
         ending = self.ending
