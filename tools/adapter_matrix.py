@@ -159,7 +159,10 @@ def iter_environments(names: Sequence[str]) -> Iterator[Environment]:
     """Yield the environments of these names, or all. An adapter's name means both of its environments."""
     for module, adapted in ADAPTED.items():
         framework = adapted.framework
-        releases = {"oldest": (framework.oldest, adapted.with_oldest), "newest": (framework.newest, adapted.with_newest)}
+        releases = {
+            "oldest": (framework.oldest, adapted.with_oldest),
+            "newest": (framework.newest, adapted.with_newest),
+        }
         if framework.oldest == framework.newest:
             del releases["oldest"]
         for age, (version, packages) in releases.items():
