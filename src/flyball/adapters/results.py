@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from weakref import finalize
 
 from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ..result import Result
-    from .framework_run import FrameworkRun
 
 T = TypeVar("T")
 _ATTRIBUTE = "_flyball_run"
 _MAX_RUNS = 1_000
 """Newest runs whose results an object that governs many keeps."""
-_runs: dict[int, FrameworkRun] = {}
+_runs: dict[int, GovernedFramework] = {}
 """Runs of objects that take no attributes, by the ids of the objects."""
 
 
-def attach(returned: Any, run: FrameworkRun) -> bool:
+class GovernedFramework(Protocol):
+    """Run of a framework."""
+
+    @property
+    def result(self) -> Result:
+        """Result of the run, after its end."""
+        ...
+
+
+def attach(returned: Any, run: GovernedFramework) -> bool:
     """Make a run known as that of an object, for `result_of`.
 
     Returns False for an object that takes neither attributes nor weak references, such as a dict.
