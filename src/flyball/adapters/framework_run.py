@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..budget.price import Unpriced
+from ..budget.registry import IterationBudgetRegistry
 from ..errors import UsageError, describe_error
 from ..governor.ending import RunEnding
 from ..governor.governed_run import GovernedRun
@@ -63,7 +64,8 @@ class FrameworkRun:
         within = options.within
         if within is None and self._above is not None:
             within = self._above.run.envelope
-        self.options = replace(options, within=within, unpriced=Unpriced.TOKENS_ONLY)
+        registry = options.registry or IterationBudgetRegistry()  # reads the settings, once
+        self.options = replace(options, within=within, unpriced=Unpriced.TOKENS_ONLY, registry=registry)
         self._ending = RunEnding()
         self._run = GovernedRun(self.options, self._ending, reserves_each_report=True)
         self._requests = ModelRequests(self._run, self._ending, self.options, refuses_unpriced=options.unpriced)
