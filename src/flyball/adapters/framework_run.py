@@ -147,6 +147,10 @@ class FrameworkRun:
         own = self.options.limits.tool_seconds.get(tool, math.inf)
         return max(_MIN_TOOL_S, min(own, self.envelope.remaining_s()))
 
+    def count_server_calls(self, count: int) -> None:
+        """Count calls that the provider made itself, which happened already."""
+        self._requests.count_server_calls(count)
+
     def postpone(self, seconds: float, reason: str) -> None:
         """Move the deadline by time that was spent waiting for a person."""
         self._run.postpone(seconds, reason)

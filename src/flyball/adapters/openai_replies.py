@@ -13,7 +13,6 @@ from agents.usage import Usage
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
-    ResponseFunctionToolCall,
     ResponseOutputMessage,
     ResponseOutputText,
     ResponseTextDeltaEvent,
@@ -26,16 +25,23 @@ from .model_port import parse_usage
 
 def read_response(response: ModelResponse | Response) -> Reply:
     """Return the text, the calls and the usage of a response."""
-    calls = tuple(
-        Call(item.call_id, item.name, item.arguments)
-        for item in response.output
-        if isinstance(item, ResponseFunctionToolCall)
-    )
+    calls = tuple(_read_call(item) for item in response.output if get_call_id(item) and item.type.endswith("_call"))
     texts = [
         ItemHelpers.extract_text(item) or "" for item in response.output if isinstance(item, ResponseOutputMessage)
     ]
     finish = Finish.CALLS if calls else Finish.STOP
     return Reply("".join(texts), calls, parse_usage(response.usage), finish)
+
+
+def _read_call(item: Any) -> Call:
+    """Return the call of a function, or of a tool such as the shell, which has a type instead of a name."""
+    arguments = getattr(item, "arguments", None) or getattr(item, "input", None) or "{}"
+    return Call(item.call_id, getattr(item, "name", item.type.removesuffix("_call")), arguments)
+
+
+def count_server_calls(output: Iterable[Any]) -> int:
+    """Return the number of calls that the provider made itself."""
+    return sum(item.type.endswith("_call") and get_call_id(item) is None for item in output)
 
 
 def build_output(text: str, schema: AgentOutputSchemaBase | None) -> ResponseOutputMessage:
