@@ -6,9 +6,9 @@ import pytest
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 pytest.importorskip("litellm", reason="it needs openai 2: make test-adapters")
 
-from .drivers.litellm import LiteLLMDriver  # noqa: E402
-from .stories.check import NAMES, check_story  # noqa: E402
-from .stories.stories import STORIES, Story  # noqa: E402
+from .drivers.litellm import LiteLLMDriver
+from .stories.check import NAMES, check_story
+from .stories.stories import STORIES, Story
 
 
 @pytest.mark.parametrize("story", STORIES, ids=NAMES)
