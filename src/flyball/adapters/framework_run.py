@@ -67,7 +67,8 @@ class FrameworkRun:
         registry = options.registry or IterationBudgetRegistry()  # reads the settings, once
         self.options = replace(options, within=within, unpriced=Unpriced.TOKENS_ONLY, registry=registry)
         self._ending = RunEnding()
-        self._run = GovernedRun(self.options, self._ending, reserves_each_report=True)
+        own = replace(self.options, price=None)  # each request has the price of its model
+        self._run = GovernedRun(own, self._ending, reserves_each_report=True)
         self._requests = ModelRequests(self._run, self._ending, self.options, refuses_unpriced=options.unpriced)
         self._start = Start(
             at=self.options.clock.wall(),
