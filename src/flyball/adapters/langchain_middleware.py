@@ -10,11 +10,11 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from queue import Empty, SimpleQueue
-from typing import Annotated, Any, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired
 from weakref import finalize
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
-from langchain.agents.middleware.types import OmitFromInput, ToolCallRequest
+from langchain.agents.middleware.types import OmitFromInput
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langgraph.config import get_config
@@ -32,6 +32,9 @@ from .frameworks import LANGCHAIN
 from .langchain_model import LangChainPort, describe_request
 from .results import attach, remember
 from .tool_threads import TOOL_THREADS
+
+if TYPE_CHECKING:
+    from langchain.agents.middleware.types import ToolCallRequest
 
 ToolReply = ToolMessage | Command[Any]
 
@@ -92,7 +95,13 @@ def close_left_runs(*, is_exit: bool = False) -> None:
 atexit.register(close_left_runs, is_exit=True)  # before the first finalizer, so that it comes after all of them
 
 
-class GovernMiddleware(AgentMiddleware[GovernedState, Any, Any]):
+if TYPE_CHECKING:
+    Middleware = AgentMiddleware[GovernedState, Any, Any]
+else:  # the number of its parameters depends on the version
+    Middleware = AgentMiddleware
+
+
+class GovernMiddleware(Middleware):
     """Keeps each run of an agent inside limits. Several agents may share one object."""
 
     state_schema = GovernedState

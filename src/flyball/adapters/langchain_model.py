@@ -32,9 +32,7 @@ _ask_by_name = lru_cache(8)(init_chat_model)
 def describe_request(request: ModelRequest[Any]) -> AskedModel:
     """Return what the run must know of a request."""
     messages, tools = request.messages, request.tools
-    size = sum(map(_count_bytes, messages)) + sum(map(_count_tool_bytes, tools))
-    if request.system_message is not None:
-        size += _count_bytes(request.system_message)
+    size = sum(map(_count_bytes, messages)) + sum(map(_count_tool_bytes, tools)) + len(request.system_prompt or "")
     return AskedModel(
         model=_find_name(request.model),
         input_bytes=size,
