@@ -1,0 +1,73 @@
+"""Driver of the stories for LangChain."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
+
+from flyball.adapters import AdapterOptions, langchain
+
+from ..stories.plan import AgentPlan
+
+TASK: Any = {"messages": [HumanMessage("Count.")]}
+
+
+@dataclass
+class LangChainSession:
+    """LangChain with models at one provider."""
+
+    url: str
+    agents: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def build(self, plan: AgentPlan) -> AgentPlan:
+        """Return the plan: an agent is created with the middleware of its run."""
+        return plan
+
+    def create(self, plan: AgentPlan, middleware: Any) -> Any:
+        """Return the agent of a plan. Its children have the same middleware."""
+        model = ChatOpenAI(model=plan.model, base_url=f"{self.url}/v1", api_key=SecretStr("key"), stream_usage=False)
+        tools: list[Any] = [tool(function) for function in plan.tools]
+        tools += [self.create_tool(child, middleware) for child in plan.children]
+        create: Any = create_agent
+        return create(model, tools, middleware=[middleware], name=plan.name)
+
+    def create_tool(self, plan: AgentPlan, middleware: Any) -> Any:
+        """Return a tool that asks an agent."""
+        agent = self.create(plan, middleware)
+
+        async def ask(input: str) -> str:
+            """Ask an agent."""
+            return (await agent.ainvoke(TASK))["messages"][-1].text
+
+        ask.__name__ = f"ask_{plan.name}"
+        return tool(ask)
+
+    async def run(self, agent: Any, options: AdapterOptions, *, streamed: bool = False) -> str:
+        """Run an agent; return its final text."""
+        created = self.create(agent, langchain.govern(options=options))
+        if not streamed:
+            return str((await created.ainvoke(TASK))["messages"][-1].text)
+        text = ""
+        async for chunk, _ in created.astream(TASK, stream_mode="messages"):
+            text += str(chunk.text) if isinstance(chunk, AIMessage) else ""
+        return text
+
+
+class LangChainDriver:
+    """LangChain with its adapter."""
+
+    title = "LangChain"
+    not_applicable = {"a handoff": "it has none: an agent is called as a tool, or is a node of a graph"}  # noqa: RUF012
+
+    @asynccontextmanager
+    async def open(self, url: str) -> AsyncGenerator[LangChainSession]:
+        """Open LangChain for a provider."""
+        yield LangChainSession(url)
