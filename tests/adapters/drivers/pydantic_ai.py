@@ -28,7 +28,18 @@ class PydanticAISession:
         tools = [Tool(function) for function in plan.tools] + [self.create_tool(child) for child in plan.children]
         model = OpenAIChatModel(plan.model, provider=OpenAIProvider(openai_client=self.client))
         capabilities = [pydantic_ai.govern()] if is_child else []
-        return Agent(model, name=plan.name, tools=tools, capabilities=capabilities)
+        outputs: Any = [self.create_handoff(other) for other in plan.handoffs] or str
+        return Agent(model, name=plan.name, tools=tools, capabilities=capabilities, output_type=outputs)
+
+    def create_handoff(self, plan: AgentPlan) -> Any:
+        """Return an output function that hands the conversation to an agent."""
+        agent = self.build(plan, is_child=True)
+
+        async def hand_off(input: str) -> str:
+            """Hand the conversation over."""
+            return (await agent.run("Count.")).output
+
+        return hand_off
 
     def create_tool(self, plan: AgentPlan) -> Tool[Any]:
         """Return a tool that asks an agent."""
@@ -53,7 +64,7 @@ class PydanticAIDriver:
     """pydantic-ai with its adapter."""
 
     title = "pydantic-ai"
-    not_applicable = {"a handoff": "it has none: an agent is called as a tool, or by the program"}  # noqa: RUF012
+    not_applicable: dict[str, str] = {}  # noqa: RUF012
 
     @asynccontextmanager
     async def open(self, url: str) -> AsyncGenerator[PydanticAISession]:
