@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from weakref import WeakValueDictionary, finalize
 
 from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ..result import Result
-    from .framework_run import FrameworkRun
 
-_named: WeakValueDictionary[str, FrameworkRun] = WeakValueDictionary()
-"""Runs by the ids that the states of agents have."""
 T = TypeVar("T")
 _ATTRIBUTE = "_flyball_run"
 _MAX_RUNS = 1_000
 """Newest runs whose results an object that governs many keeps."""
-_runs: dict[int, FrameworkRun] = {}
+_runs: dict[int, GovernedFramework] = {}
 """Runs of objects that take no attributes, by the ids of the objects."""
+_named: WeakValueDictionary[str, GovernedFramework] = WeakValueDictionary()
+"""Runs by the ids that the states of agents have."""
 
 
-def attach(returned: Any, run: FrameworkRun) -> bool:
+class GovernedFramework(Protocol):
+    """Run of a framework."""
+
+    @property
+    def result(self) -> Result:
+        """Result of the run, after its end."""
+        ...
+
+
+def attach(returned: Any, run: GovernedFramework) -> bool:
     """Make a run known as that of an object, for `result_of`.
 
     Returns False for an object that takes neither attributes nor weak references, such as a dict.
@@ -37,7 +45,7 @@ def attach(returned: Any, run: FrameworkRun) -> bool:
     return True
 
 
-def remember_name(run_id: str, run: FrameworkRun) -> None:
+def remember_name(run_id: str, run: GovernedFramework) -> None:
     """Make a run known by the id in the state of its agent, as long as it exists."""
     _named[run_id] = run
 
@@ -60,7 +68,7 @@ def result_of(returned: object) -> Result:
     return run.result
 
 
-def _find_run(returned: Any) -> FrameworkRun | None:
+def _find_run(returned: Any) -> GovernedFramework | None:
     if isinstance(returned, dict):  # the state of a LangChain agent
         return _named.get(str(cast("dict[str, object]", returned).get("flyball_run_id")))
     return getattr(returned, _ATTRIBUTE, None) or _runs.get(id(returned))

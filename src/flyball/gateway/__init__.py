@@ -7,5 +7,6 @@ from .execution import Execution, execute
 from .gateway import Gateway
 from .gateway_options import GatewayOptions
 from .in_process import transport
+from .process_environment import exec_env
 
-__all__ = ["Execution", "Gateway", "GatewayOptions", "execute", "transport"]
+__all__ = ["Execution", "Gateway", "GatewayOptions", "exec_env", "execute", "transport"]

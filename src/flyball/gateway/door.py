@@ -92,9 +92,7 @@ class Door:
         upstream = self._upstreams.get(name)
         if upstream is None:
             raise Refused(404, "upstream_unknown", "no provider has this path")
-        rest = path.removeprefix(f"/{name}")
-        if rest.startswith(f"{upstream.version}/"):
-            rest = rest.removeprefix(upstream.version)
+        upstream, rest = upstream.split_path(path.removeprefix(f"/{name}"))
         token = token or secrets.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self._token.encode())
         keys = self._exchange_keys(upstream, headers, has_token=token)
         return find_route(upstream, scope["method"], rest), keys

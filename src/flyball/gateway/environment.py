@@ -48,5 +48,5 @@ def check_ways_around(environment: Mapping[str, str], source: str = "the environ
         names = ", ".join(f"{name} ({service})" for name, service in around.items())
         raise Ungoverned(
             f"NOT GOVERNED: {names} in {source} would lead the program around the gateway: unset what it does not "
-            "need, or use --allow-ungoverned"
+            "need, or use --allow-ungoverned (allow_ungoverned=True)"
         )

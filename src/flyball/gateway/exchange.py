@@ -306,7 +306,7 @@ class ReplyReader:
                 self.service_tier = cast("Json", source)["service_tier"]
 
 
-def open_upstream_client(verify: ssl.SSLContext | str | bool = True, proxy: str | None = None) -> httpx2.AsyncClient:
+def open_upstream_client(verify: ssl.SSLContext | bool = True, proxy: str | None = None) -> httpx2.AsyncClient:
     """Return a client for requests to providers. Deadlines are those of the run, so only connecting has a timeout."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
     timeout = httpx2.Timeout(None, connect=_CONNECT_S)

@@ -16,7 +16,10 @@ Origin = tuple[str, str, int | None]
 """Scheme, host and port."""
 
 _PORTS = {"https": 443, "http": 80}
-_VERSIONS = ("", *sorted({provider.version for provider in PROVIDERS}))
+_VERSIONS = (
+    "",
+    *sorted({version for provider in PROVIDERS for version in (provider.version, *provider.other_versions)}),
+)
 _OWNERS: Mapping[str, str] = {ANTHROPIC.name: "anthropic", GEMINI.name: "google"}
 """Providers whose wires these are. The others are those of OpenAI."""
 _KNOWN_NAMES = frozenset(provider.name for provider in PROVIDERS)
@@ -60,7 +63,9 @@ class ProviderUrls:
 
 
 def _find_known(environment: Mapping[str, str]) -> Iterator[Upstream]:
-    yield from find_upstreams(environment, {}, {}, holds_keys=False)
+    for upstream in find_upstreams(environment, {}, {}, holds_keys=False):
+        yield upstream
+        yield from map(upstream.at_version, upstream.other_versions)
 
 
 def _choose(upstreams: list[Upstream], wire: Wire | None) -> Upstream:

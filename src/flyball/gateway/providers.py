@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
@@ -27,6 +27,8 @@ class KnownProvider:
     key_variables: tuple[str, ...]
     version: str = "/v1"
     """Part of the paths that some clients send and some leave out."""
+    other_versions: tuple[str, ...] = ()
+    """Versions that some clients ask for instead."""
     has_version: bool = True
     """Whether the addresses in the variables end with the version."""
     other_variables: tuple[str, ...] = ()
@@ -54,6 +56,7 @@ PROVIDERS = (
         ("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),
         ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
         version="/v1beta",
+        other_versions=("/v1", "/v1alpha"),
         has_version=False,
     ),
 )
@@ -67,6 +70,8 @@ class Upstream:
     url: str
     """Address of the API, with its version if its paths have one."""
     version: str = "/v1"
+    other_versions: tuple[str, ...] = ()
+    """Versions that may stand in its place."""
     variables: tuple[str, ...] = ()
     """Variables of the program that are set to the gateway's address."""
     shows_version: bool = True
@@ -75,6 +80,17 @@ class Upstream:
     """Real keys by what the program sends: a stand-in, or the key itself. Empty if all keys are the program's own."""
     stand_ins: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Stand-ins by the variable of the key."""
+
+    def at_version(self, version: str) -> Upstream:
+        """Return the same provider at another version of its API."""
+        return replace(self, url=f"{self.url.removesuffix(self.version)}{version}", version=version)
+
+    def split_path(self, path: str) -> tuple[Upstream, str]:
+        """Return the provider at the version that a path begins with, and the rest of the path."""
+        for version in (self.version, *self.other_versions):
+            if path.startswith(f"{version}/"):
+                return self.at_version(version) if version != self.version else self, path.removeprefix(version)
+        return self, path
 
 
 def find_upstreams(
@@ -116,8 +132,7 @@ def find_upstreams(
 
 
 def _move(known: Upstream, url: str, variables: tuple[str, ...]) -> Upstream:
-    merged = tuple(dict.fromkeys((*known.variables, *variables)))
-    return Upstream(known.name, url, known.version, merged, known.shows_version, known.keys, known.stand_ins)
+    return replace(known, url=url, variables=tuple(dict.fromkeys((*known.variables, *variables))))
 
 
 def _find_known(
@@ -133,9 +148,16 @@ def _find_known(
         if key:
             stand_ins[variable] = create_stand_in(key)
             keys[stand_ins[variable]] = key
-    variables = provider.url_variables + provider.other_variables
-    full = url if provider.has_version else f"{url}{provider.version}"
-    return Upstream(provider.name, full, provider.version, variables, provider.has_version, keys, stand_ins)
+    return Upstream(
+        provider.name,
+        url if provider.has_version else f"{url}{provider.version}",
+        provider.version,
+        provider.other_versions,
+        provider.url_variables + provider.other_variables,
+        provider.has_version,
+        keys,
+        stand_ins,
+    )
 
 
 def create_stand_in(key: str) -> str:

@@ -23,7 +23,7 @@ class TransportOptions(EngineOptions):
 
     upstreams: Mapping[str, str] = field(default_factory=dict[str, str])
     """URLs of further providers by name. OpenAI, Anthropic and Gemini are known, also where their variables lead."""
-    verify: ssl.SSLContext | str | bool = True
+    verify: ssl.SSLContext | bool = True
     """Verification of the provider's certificate, as in httpx."""
     proxy: str | None = None
     """URL of a proxy. None means that of the environment, if it names one."""

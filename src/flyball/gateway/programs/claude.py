@@ -43,7 +43,7 @@ def _find_folder(launch: Launch) -> Path:
 
 def _iter_settings(launch: Launch) -> Iterator[Json]:
     """Yield the settings of the user, the project and the command line, the strongest last."""
-    project = Path.cwd() / ".claude"
+    project = launch.folder / ".claude"
     for path in (_find_folder(launch) / "settings.json", project / "settings.json", project / "settings.local.json"):
         yield launch.read_json(path)
     yield _read_option(launch)
@@ -89,7 +89,7 @@ def _point(launch: Launch) -> None:
 CLAUDE_CODE = KnownProgram(
     name="claude",
     title="Claude Code",
-    version="2.1.325",
+    version="2.1.327",
     wires=("messages",),
     example='claude -p "fix the failing test"',
     enforced="all limits, also in its sub-agents",
@@ -101,6 +101,7 @@ CLAUDE_CODE = KnownProgram(
     side_requests=(
         SideRequest(name="quota probe", agents=("claude-cli/",), text="quota", max_output_tokens=1),
         SideRequest(name="title", agents=("claude-cli/",), text="sentence-case title"),
+        SideRequest(name="title", agents=("claude-cli/",), text="You are naming a coding session"),
         SideRequest(name="topic", agents=("claude-cli/",), text="indicates a new conversation topic"),
         SideRequest(
             name="compaction",

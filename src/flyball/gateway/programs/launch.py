@@ -41,6 +41,8 @@ class Launch:
         """Environment that the program would have, with what its own settings add to it."""
         self.named = named
         """Providers whose address the user gave to `flyball exec`."""
+        self.folder = Path.cwd()
+        """Folder in which the program starts."""
         self.own_keys: dict[str, list[str]] = {}
         """Keys that the program sends by itself, by provider."""
         self.is_plan = False
