@@ -1,7 +1,8 @@
 """Govern unmodified programs of many frameworks: `make test-exec`. It prints a table, and fails if a program deviates.
 
 Each program is an endless tool loop. It must make exactly `TURNS` requests and one for a report, and end by itself.
-Each framework has an environment of its own below `.venv/exec`, made from a package index and npm.
+Each framework has an environment of its own below `.venv/exec`, made from a package index and npm. Then come the real
+command lines and their stories, from locks with hashes; see `exec_programs.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from exec_install import NPM_OPTIONS, find_node, run_npm
+from exec_programs import check_stand_in, run_programs
+from exec_table import PROGRAMS as COMMAND_LINES
+from exec_table import STORIES
 
 from flyball import Limits
 from flyball.gateway import Execution, GatewayOptions, execute
@@ -102,7 +108,7 @@ def install(names: Sequence[str]) -> None:
     if any(name.endswith(".mjs") for name in names) and not (folder / "ready").exists():
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(PROGRAMS / "package.json", folder)
-        subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund"], cwd=folder, check=True)
+        run_npm("install", *NPM_OPTIONS, folder=folder)
         (folder / "ready").touch()
 
 
@@ -110,7 +116,7 @@ def build_command(name: str, variant: str) -> list[str]:
     """Return the command of a program. Node finds packages beside the program only."""
     if name.endswith(".mjs"):
         shutil.copy(PROGRAMS / name, ENVIRONMENTS / "node")
-        return ["node", str(ENVIRONMENTS / "node" / name), *variant.split()]
+        return [str(find_node() / "node"), str(ENVIRONMENTS / "node" / name), *variant.split()]
     return [str(ENVIRONMENTS / name / "bin" / "python"), str(PROGRAMS / f"{name}_agent.py"), *variant.split()]
 
 
@@ -146,19 +152,36 @@ def govern(name: str, variant: str) -> Row:
         )
 
 
-def main() -> int:
-    """Run all programs, or those of the frameworks named, and return the exit code."""
-    names = sys.argv[1:] or list(VARIANTS)
+def run_frameworks(names: Sequence[str]) -> tuple[int, int]:
+    """Run the programs of these frameworks. Return how many were good, and how many there are."""
     install(names)
-    started, failed, count = time.monotonic(), 0, 0
+    good = count = 0
     for name in names:
         for variant in VARIANTS[name]:
             row = govern(name, variant)
             count += 1
-            failed += not row.is_good
+            good += row.is_good
             print(row, flush=True)
-    print(f"{count - failed} of {count} programs in {time.monotonic() - started:.0f} s")
-    return 1 if failed else 0
+    return good, count
+
+
+def main() -> int:
+    """Run everything, or the frameworks and the command lines that are named, and return the exit code."""
+    started, names = time.monotonic(), sys.argv[1:]
+    known = {*VARIANTS, *(line.name for line in COMMAND_LINES)}
+    if unknown := [name for name in names if name not in known]:
+        print(f"unknown: {', '.join(unknown)}; expected {', '.join(sorted(known))}", file=sys.stderr)
+        return 2
+    print("Frameworks", flush=True)
+    results = [run_frameworks([name for name in VARIANTS if not names or name in names])]
+    lines = [line for line in (*COMMAND_LINES, *STORIES) if not names or line.name in names]
+    print("Command lines, and where each tried to go besides", flush=True)
+    results.append(run_programs(lines))
+    print("Without a gateway: a stand-in for the outside sees each", flush=True)
+    results.append(check_stand_in([line for line in COMMAND_LINES if not names or line.name in names]))
+    good, count = (sum(numbers) for numbers in zip(*results, strict=True))
+    print(f"{good} of {count} in {time.monotonic() - started:.0f} s")
+    return 0 if good == count else 1
 
 
 if __name__ == "__main__":

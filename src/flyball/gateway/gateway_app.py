@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import httpx2
 
 from ..wire.bodies import ErrorReply
-from ..wire.formats import CHAT
 from ..wire.wire import Wire
 from .body import ClientLeft, Refused, decode_body, encode_json, parse_body, read_body
 from .call_filter import count_choices
@@ -22,6 +21,7 @@ from .inbound import Inbound, check_features
 from .last_request import build_made_reply
 from .ticket import Ticket
 from .upstream import copy_headers, iter_bytes, select_headers
+from .wires import guess_wire
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -47,7 +47,7 @@ class GatewayApp:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        wire: Wire = CHAT
+        wire = guess_wire(scope["raw_path"].decode("latin-1"))
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
             route, keys = self._entrance.check(scope, headers)
