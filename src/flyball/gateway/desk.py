@@ -281,6 +281,12 @@ class Desk:
             turn, ModelReplied, ticket.purpose, None, 0, 0, 0, error, "model_failed", 0, 0, False, None, None
         )
 
+    def abandon(self, ticket: Ticket) -> None:
+        """Give up a request that was not sent, because its client left while it waited."""
+        if ticket.turn is not None:
+            self.withdraw(ticket, "the client left")
+        self.close(ticket, delivered=False)
+
     def close(self, ticket: Ticket, *, delivered: bool) -> None:
         """End the turn of a request."""
         ticket.chat.in_progress -= 1
