@@ -19,6 +19,7 @@ from flyball.gateway.execution import execute
 from flyball.gateway.gateway import Gateway
 from flyball.gateway.gateway_options import GatewayOptions
 from flyball.gateway.plan import Plan
+from flyball.gateway.programs.claude import CLAUDE_CODE
 from flyball.models.scripted import call, say
 from flyball.request import Usage
 from flyball.testing.server import ModelServer, sent
@@ -146,7 +147,10 @@ def test_imputed_money_is_labelled_at_the_start_in_the_result_and_in_the_record(
         "; at most 30 % of the plan of its subscription; "
         "dollars are imputed, because a subscription is not billed per token"
     )
-    assert change == "flyball: Claude Code: --settings with ANTHROPIC_BASE_URL was added"
+    assert (
+        change
+        == f"flyball: Claude Code (tested with {CLAUDE_CODE.version}): --settings with ANTHROPIC_BASE_URL was added"
+    )
     assert share == "flyball: 2 % of the plan for 5 hours was used"
     assert "$0.0009 imputed of $1.00" in end
     assert "sk-ant-oat01-login" not in done.stderr
