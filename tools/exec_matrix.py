@@ -33,6 +33,7 @@ PYTHON = {
     "litellm": ["litellm==1.106.2", "mcp==2.3.0"],
     "smolagents": ["smolagents[openai]==1.26.0"],
     "agno": ["agno==3.1.10", "openai==3.51.0", "anthropic==2.10.0"],
+    "transport": ["openai==2.54.0", "anthropic==1.17.0", "-e", str(ROOT)],
 }
 VARIANTS = {
     "openai_agents": ["responses", "responses stream", "chat", "chat stream", "chat child"],
@@ -41,6 +42,10 @@ VARIANTS = {
     "litellm": ["chat", "messages"],
     "smolagents": ["tool", "code"],
     "agno": ["chat", "responses", "messages"],
+    "transport": [
+        *(f"openai {variant}" for variant in ("chat", "stream", "responses", "responses_stream", "state")),
+        *(f"anthropic {variant}" for variant in ("whole", "stream", "thinking")),
+    ],
     "sdk.mjs": ["chat", "stream", "responses", "messages", "mstream"],
     "ai_sdk.mjs": ["chat", "responses", "messages", "chat stream", "responses stream", "messages stream"],
     "openai_agents.mjs": ["responses", "chat_completions"],
