@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 LOCKS = ROOT / "tests" / "gateway" / "command_lines"
 ENVIRONMENTS = Path(sys.prefix) / "exec"
 _TIMEOUT_S = 600
-_NPM_OPTIONS = ("--ignore-scripts", "--loglevel=error", "--no-audit", "--no-fund", "--omit-lockfile-registry-resolved")
+NPM_OPTIONS = ("--ignore-scripts", "--loglevel=error", "--no-audit", "--no-fund", "--omit-lockfile-registry-resolved")
 _SCRIPTS = {"claude": "@anthropic-ai/claude-code", "opencode": "opencode-ai"}
 """Packages whose install script puts the program for this platform in its place, from a package that npm checked."""
 
@@ -66,7 +66,7 @@ def install(name: str) -> Path:
 def _install_node(name: str, lock: Path, folder: Path) -> None:
     for file in ("package.json", "package-lock.json"):
         shutil.copy(lock / file, folder)
-    run_npm("ci", *_NPM_OPTIONS, folder=folder)
+    run_npm("ci", *NPM_OPTIONS, folder=folder)
     if name in _SCRIPTS:
         run_npm("rebuild", "--loglevel=error", _SCRIPTS[name], folder=folder)
 
@@ -94,16 +94,15 @@ def _run(command: list[str], folder: Path, environment: dict[str, str]) -> None:
         raise NotInstalled(f"not installed: {error}") from None
 
 
-def read_version(name: str, package: str) -> str:
-    """Return the version of a package in the lock of a program.
+def find_version(name: str, package: str) -> str | None:
+    """Return the version of a package in the lock of a program, or None.
 
-    >>> read_version("llm", "llm") >= "0.36"
-    True
+    >>> find_version("llm", "httpx9")
     """
     npm = LOCKS / name / "package-lock.json"
     if npm.exists():
-        return str(json.loads(npm.read_text())["packages"][f"node_modules/{package}"]["version"])
-    match = re.search(rf"^{re.escape(package)}==(\S+)", (LOCKS / name / "requirements.txt").read_text(), re.MULTILINE)
-    if match is None:
-        raise KeyError(package)
-    return match[1]
+        entry = json.loads(npm.read_text())["packages"].get(f"node_modules/{package}", {})
+        return entry.get("version")
+    pins = (LOCKS / name / "requirements.txt").read_text()
+    match = re.search(rf"^{re.escape(package)}==(\S+)", pins, re.MULTILINE)
+    return match[1] if match else None

@@ -6,14 +6,15 @@ Each runs in an empty home, with a scripted provider and a stand-in for everythi
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ REPORT = "The report: the task is not finished."
 PROMPT = "Count for ever."
 _SECONDS = 100.0
 _DIRECT_S = 30.0
-_KEYS = {
+KEYS = {
     "OPENAI_API_KEY": "sk-no-real-key",
     "ANTHROPIC_API_KEY": "sk-ant-api03-no-real-key",
     "GEMINI_API_KEY": "AIza-no-real-key",
@@ -53,8 +54,11 @@ class CommandLine:
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     """Files of the home, by path."""
     provider: Callable[[], LoopingProvider] | None = None
-    side_requests: int = 0
-    """Requests beside the loop that it makes."""
+    """Builds the provider of its story."""
+    upstream: str | None = None
+    """Provider that `--upstream` names."""
+    side_requests: int | None = 0
+    """Requests beside the loop that it makes. None means at least one."""
     check: Callable[[Outcome], Iterator[str]] | None = None
     """What the story must show."""
 
@@ -83,6 +87,11 @@ class Outcome:
     output: str
     seconds: float
 
+    @property
+    def side_requests(self) -> int:
+        """Number of requests that were no turn and no report."""
+        return len(self.requests) - self.reports - self.execution.result.turns
+
     def iter_problems(self) -> Iterator[str]:
         """Yield how the program deviates from what it must do."""
         execution, counted = self.execution, [chat for chat in self.execution.conversations if chat.turns]
@@ -90,21 +99,21 @@ class Outcome:
             yield f"exit {execution.exit_code}"
         if execution.result.turns != TURNS:
             yield f"{execution.result.turns} turns"
-        side = len(self.requests) - self.reports - execution.result.turns
-        if side != self.line.side_requests:
-            yield f"{side} side requests"
+        expected = max(1, self.side_requests) if self.line.side_requests is None else self.line.side_requests
+        if self.side_requests != expected:
+            yield f"{self.side_requests} requests beside the loop; expected {expected}"
         if self.reports != len(counted):
             yield f"{self.reports} reports for {len(counted)} conversations"
         yield from (f"refused: {reason}" for reason in self.refused)
         yield from (f"went out: {arrival}" for arrival in self.arrivals if arrival.asks_model)
-        if REPORT not in self.output:
-            yield "its output has no report"
+        if execution.result.text != REPORT:
+            yield f"the report of the run is {execution.result.text[:60]!r}"
         yield from () if self.line.check is None else self.line.check(self)
 
     def __str__(self) -> str:
         problems, result = "; ".join(self.iter_problems()), self.execution.result
         parts = [f"{result.turns} turns", f"{self.reports} for a report"]
-        parts += [f"{self.line.side_requests} beside"] if self.line.side_requests else []
+        parts += [f"{self.side_requests} beside"] if self.side_requests else []
         parts += [f"{len(self.execution.conversations)} conversations", f"exit {self.execution.exit_code}"]
         hosts = sorted({arrival.host for arrival in self.arrivals})
         parts += [f"{self.seconds:.0f} s", *([f"tried {' '.join(hosts)}"] if hosts else [])]
@@ -133,7 +142,7 @@ def enter_home(line: CommandLine, stand_in: StandIn) -> Generator[dict[str, str]
             **{f"XDG_{name}_HOME": str(home / path) for name, path in xdg.items()},
             "LANG": "C.UTF-8",
             "TERM": "dumb",
-            **_KEYS,
+            **({} if line.upstream else KEYS),
             **stand_in.environment,
             **line.environment,
         }
@@ -153,7 +162,10 @@ def govern(line: CommandLine) -> Outcome:
             "GOOGLE_GEMINI_BASE_URL": provider.url,
             **named,
         }
-        options = GatewayOptions(limits=Limits(turns=TURNS, seconds=_SECONDS), environment=environment)
+        named_upstreams = {line.upstream: environment[f"{line.upstream.upper()}_BASE_URL"]} if line.upstream else {}
+        options = GatewayOptions(
+            limits=Limits(turns=TURNS, seconds=_SECONDS), environment=environment, upstreams=named_upstreams
+        )
         started = time.monotonic()
         with capture_output() as output:
             execution = execute(line.command, options, lambda gateway: None)
@@ -175,18 +187,28 @@ def run_free(line: CommandLine) -> Sequence[Arrival]:
     It proves that the stand-in sees a program that goes around the gateway.
     """
     with StandIn() as stand_in, enter_home(line, stand_in) as environment:
-        direct = {name: value for name, value in environment.items() if "{url}" not in value}
-        process = subprocess.Popen(
-            line.command, env=direct, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True, executable=shutil.which(line.command[0], path=direct["PATH"]),
-        )  # fmt: skip
-        try:
-            stand_in.asked_model.wait(_DIRECT_S)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)
-            process.wait()
+        direct = {name: value.replace("{url}", "https://api.openai.com") for name, value in environment.items()}
+        run_bounded(line.command, direct, stand_in.asked_model)
         return [arrival for arrival in stand_in.arrivals if arrival.asks_model]
+
+
+def run_bounded(command: Sequence[str], environment: Mapping[str, str], until: threading.Event | None = None) -> None:
+    """Run a program without a gateway, until an event is set, it ends, or its time is over."""
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True, executable=shutil.which(command[0], path=environment["PATH"]),
+    )  # fmt: skip
+    try:
+        if until is not None:
+            until.wait(_DIRECT_S)
+        else:
+            process.wait(_DIRECT_S)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 @contextlib.contextmanager
@@ -212,77 +234,6 @@ def capture_output() -> Generator[Callable[[], str]]:
             texts.append(read())
 
 
-_SHELL = {"command": "echo {n}", "description": "count"}
-_CN_CONFIG = """name: test
-version: 0.0.1
-schema: v1
-models:
-  - name: test
-    provider: anthropic
-    model: claude-sonnet-4-5
-    apiKey: sk-ant-api03-no-real-key
-"""
-CLAUDE = CommandLine("claude", ("claude", "-p", PROMPT, "--allowedTools", "Bash"), tool="Bash", arguments=_SHELL)
-CODEX = CommandLine("codex", ("codex", "exec", "--skip-git-repo-check", PROMPT), arguments={"input": "text('{n}')"})
-OPENCODE = CommandLine("opencode", ("opencode", "run", PROMPT), tool="bash", arguments=_SHELL, side_requests=1)
-GEMINI = CommandLine("gemini", ("gemini", "--skip-trust", "-y", "-p", PROMPT), side_requests=1)
-QWEN = CommandLine(
-    "qwen",
-    ("qwen", "-y", "-p", PROMPT, "--auth-type", "openai", "-m", "gpt-4o"),
-    tool="run_shell_command",
-    arguments=_SHELL,
-)
-PI = CommandLine("pi", ("pi", "--provider", "anthropic", "-p", PROMPT), tool="bash", arguments=_SHELL)
-COPILOT = CommandLine(
-    "copilot",
-    ("copilot", "-p", PROMPT, "--allow-all-tools"),
-    tool="bash",
-    arguments=_SHELL,
-    environment={
-        "COPILOT_PROVIDER_TYPE": "openai",
-        "COPILOT_PROVIDER_WIRE_API": "responses",
-        "COPILOT_PROVIDER_BASE_URL": "{url}/v1",
-        "COPILOT_PROVIDER_API_KEY": "sk-no-real-key",
-        "COPILOT_MODEL": "gpt-5.4",
-    },
-)
-CONTINUE = CommandLine(
-    "cn",
-    ("cn", "--config", "../cn.yaml", "--auto", "-p", PROMPT),
-    tool="Bash",
-    arguments=_SHELL,
-    files={"cn.yaml": _CN_CONFIG},
-)
-_CLINE_LOGIN = {
-    "version": 1,
-    "modes": {},
-    "lastUsedProvider": "openai-native",
-    "providers": {
-        "openai-native": {
-            "settings": {"provider": "openai-native", "apiKey": "sk-no-real-key", "model": "gpt-5.4"},
-            "updatedAt": "2026-01-01T00:00:00.000Z",
-            "tokenSource": "manual",
-        }
-    },
-}
-CLINE = CommandLine(
-    "cline",
-    ("cline", PROMPT),
-    tool="execute_command",
-    arguments=_SHELL,
-    files={".cline/data/settings/providers.json": json.dumps(_CLINE_LOGIN)},
-)
-MINI = CommandLine(
-    "mini",
-    ("mini", "-y", "-m", "openai/gpt-4o", "-t", PROMPT, "--exit-immediately"),
-    arguments=_SHELL,
-    environment={"MSWEA_CONFIGURED": "1", "MSWEA_COST_TRACKING": "ignore_errors"},
-)
-LLM = CommandLine("llm", ("llm", "-m", "gpt-4o", "--cl", "0", "-T", "llm_version", PROMPT))
-
-PROGRAMS = (CLAUDE, CODEX, OPENCODE, GEMINI, QWEN, PI, COPILOT, CONTINUE, CLINE, MINI, LLM)
-
-
 def run_programs(lines: Sequence[CommandLine]) -> tuple[int, int]:
     """Run programs and print a row for each. Return how many were good, and how many were tried."""
     good = tried = 0
@@ -303,11 +254,11 @@ def check_stand_in(lines: Sequence[CommandLine]) -> tuple[int, int]:
     seen = 0
     for line in lines:
         try:
-            arrivals = run_free(replace(line, story="without a gateway"))
+            arrivals = run_free(line)
         except NotInstalled as reason:
-            print(f"FAIL {line.name:34} {reason}", flush=True)
+            print(f"FAIL {line.label:34} {reason}", flush=True)
             continue
         seen += bool(arrivals)
-        verdict = f"seen {line.name:34} {arrivals[0]}" if arrivals else f"FAIL {line.name:34} nothing arrived"
+        verdict = f"seen {line.label:34} {arrivals[0]}" if arrivals else f"FAIL {line.label:34} nothing arrived"
         print(verdict, flush=True)
     return seen, len(lines)

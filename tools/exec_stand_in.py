@@ -34,6 +34,8 @@ class Arrival:
     method: str = ""
     """Empty if the program did not trust the stand-in, so that only the host is known."""
     path: str = ""
+    encoding: str = ""
+    """Encoding of its body."""
 
     @property
     def asks_model(self) -> bool:
@@ -42,7 +44,8 @@ class Arrival:
         return (self.method == "POST" and find_wire(self.path) is not None) or (is_provider and not self.method)
 
     def __str__(self) -> str:
-        return f"{self.method or 'TLS'} {self.host}{self.path}"
+        encoding = f" ({self.encoding})" if self.encoding else ""
+        return f"{self.method or 'TLS'} {self.host}{self.path}{encoding}"
 
 
 _PROVIDERS = frozenset({"api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com"})
@@ -88,7 +91,7 @@ class StandIn:
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError, ValueError):
-            method, target = _read_start(connection)
+            method, target, _ = _read_head(connection)
             if method != "CONNECT":  # a request without TLS, with the whole address
                 host, _, path = target.removeprefix("http://").partition("/")
                 self._note(Arrival(host, method, f"/{path}"))
@@ -99,8 +102,8 @@ class StandIn:
             try:
                 inner = self._tls.wrap_socket(connection, server_side=True)
                 with inner:
-                    method, path = _read_start(inner)
-                    self._note(Arrival(host, method, path.partition("?")[0]))
+                    method, path, encoding = _read_head(inner)
+                    self._note(Arrival(host, method, path.partition("?")[0], encoding))
                     inner.sendall(_REFUSAL)
             except (OSError, ValueError):
                 self._note(Arrival(host))
@@ -111,13 +114,15 @@ class StandIn:
             self.asked_model.set()
 
 
-def _read_start(connection: socket.socket) -> tuple[str, str]:
-    """Return method and target of a request."""
+def _read_head(connection: socket.socket) -> tuple[str, str, str]:
+    """Return method, target and content encoding of a request."""
     data = b""
-    while b"\r\n" not in data and len(data) < _MAX_BYTES:
+    while b"\r\n\r\n" not in data and len(data) < _MAX_BYTES:
         chunk = connection.recv(_MAX_BYTES)
         if not chunk:
             break
         data += chunk
-    method, target, *_ = data.partition(b"\r\n")[0].decode("latin-1").split(" ")
-    return method, target
+    first, *lines = data.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    method, target, *_ = first.split(" ")
+    return method, target, headers.get("content-encoding", "")

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _MAX_TASK_CHARS = 200
 _SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _MIN_SECRET = 8
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,3})?) ?%")
 _SHOWN_LIMITS = ("turns", "tool_calls", "tokens", "usd", "seconds")
 
 
@@ -50,6 +51,7 @@ class ExecOptions:
     pass_keys: bool = False
     allow_ungoverned: bool = False
     unpriced: str = "refuse"
+    plan_share: str | None = None
     final_tools: Sequence[str] = ()
     per: str = "program"
     observe: bool = False
@@ -77,7 +79,8 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
             def start(gateway: Gateway) -> None:
                 record.start()
                 if not options.quiet:
-                    print_line(f"flyball: {limits}", err=True)
+                    plan = describe_plan(gateway_options, is_plan=gateway.desk.plan.is_used)
+                    print_line(f"flyball: {limits}{plan}", err=True)
                     for change in gateway.changes:
                         print_line(f"flyball: {change}", err=True)
                 live.progress = Progress(gateway_options.run_id, gateway.desk.run.envelope, (), {}, {}, agent=AGENT)
@@ -105,6 +108,7 @@ def build_options(command: Sequence[str], options: ExecOptions, registry: Iterat
         variables=_read_variables(options.variables, upstreams),
         pass_keys=options.pass_keys,
         unpriced=_read_unpriced(options.unpriced),
+        plan_share=_read_share(options.plan_share),
         final_tools=tuple(options.final_tools),
         allow_ungoverned=options.allow_ungoverned,
         per=_read_per(options),
@@ -127,6 +131,14 @@ def _read_unpriced(text: str) -> Unpriced:
     if text not in list(Unpriced):
         raise ConfigError("exec, --unpriced", text, "refuse or tokens_only")
     return Unpriced(text)
+
+
+def _read_share(text: str | None) -> float | None:
+    match = _PERCENT.fullmatch(text or "")
+    share = float(match[1]) / 100 if match else None
+    if text is not None and (share is None or not 0 < share <= 1):
+        raise ConfigError("exec, --plan-share", text, "a percentage, such as 30%")
+    return share
 
 
 def _read_per(options: ExecOptions) -> Literal["program", "task"]:
@@ -169,6 +181,13 @@ def describe_limits(limits: Limits, registry: IterationBudgetRegistry) -> str:
         else:
             held.append(_describe_limit(label, limit))
     return f"at most {', '.join(held)}" + (f"; no limit of {', '.join(free)}" if free else "")
+
+
+def describe_plan(options: GatewayOptions, *, is_plan: bool) -> str:
+    """Return what holds for a subscription, as a continuation of the limits. Empty if there is none."""
+    share = options.plan_share
+    limit = "" if share is None else f"; at most {100 * share:g} % of the plan of its subscription"
+    return f"{limit}; dollars are imputed, because a subscription is not billed per token" if is_plan else limit
 
 
 def _describe_limit(label: str, limit: Resolution) -> str:
@@ -233,6 +252,8 @@ def _print_end(execution: Execution, options: ExecOptions) -> None:
         return
     for hint in execution.hints:
         print_line(f"flyball: {hint}", err=True)
+    for remark in execution.remarks if not options.quiet else ():
+        print_line(f"flyball: {remark}", err=True)
     if options.observe and not execution.hints:
         print_line("flyball: nothing would have been refused", err=True)
     if not options.quiet or result.stop not in (Stop.COMPLETED, Stop.FAILED):

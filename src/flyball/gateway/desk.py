@@ -26,6 +26,7 @@ from .gateway_options import EngineOptions
 from .inbound import Inbound, thinks
 from .needs import MIN_REPLY_TOKENS, TOKENS_PER_BYTE, Needs
 from .observer import Observer, open_limits
+from .plan import Plan
 from .program_calls import ProgramCalls
 from .program_time import ProgramTime
 from .reports import Reports
@@ -72,6 +73,8 @@ class Desk:
         self._queue = asyncio.Lock()
         """Requests wait in line for units that others hold, so that each conversation gets its turn."""
         self._side_requests = 0
+        self.plan = Plan(options.plan_share, is_used=False)
+        """Subscription of the program, if it uses one."""
 
     async def admit(self, inbound: Inbound) -> Ticket:
         """Decide about a request. Raises `Refused` for one that gets an error."""
@@ -79,6 +82,7 @@ class Desk:
         side = find_side_request(inbound)
         chat = self.conversations.find(inbound) if side is None else self.conversations.find_side(inbound)
         self.calls.show_request(inbound)
+        self._check_plan(inbound)
         self.calls.end(inbound, chat)
         self._note_task(inbound, chat)
         need = self._needs.build(inbound, chat)
@@ -103,6 +107,15 @@ class Desk:
             return await self._end(inbound, chat, side)
         chat.turns += turn.counts
         return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens, side=side))
+
+    def _check_plan(self, inbound: Inbound) -> None:
+        """End the run with reports if its share of a subscription is used up."""
+        self.plan.note_request(inbound)
+        reason = self.plan.used_up
+        if reason is not None and self.observer is not None:
+            self.observer.note(f"request {self.requests} would have met the share of the plan: {reason}")
+        elif reason is not None:
+            self.run.halt("the plan", reason, grace=True)
 
     def _has_ended(self) -> bool:
         return any(chat.reported for chat in self.conversations.all)
@@ -272,6 +285,12 @@ class Desk:
             turn, ModelReplied, ticket.purpose, None, 0, 0, 0, error, "model_failed", 0, 0, False, None, None
         )
 
+    def abandon(self, ticket: Ticket) -> None:
+        """Give up a request that was not sent, because its client left while it waited."""
+        if ticket.turn is not None:
+            self.withdraw(ticket, "the client left")
+        self.close(ticket, delivered=False)
+
     def close(self, ticket: Ticket, *, delivered: bool) -> None:
         """End the turn of a request."""
         ticket.chat.in_progress -= 1
@@ -329,7 +348,8 @@ class Desk:
         self.run.close(None)
         if self.run.result is not None:
             chats = [chat for chat in (*self.conversations.all, self.conversations.side) if chat.requests]
-            self.run.result.state = {"conversations": [self._describe(chat) for chat in chats]}
+            described = [self._describe(chat) for chat in chats]
+            self.run.result.state = {"conversations": described, **self.plan.describe()}
 
     def _describe(self, chat: Chat) -> dict[str, object]:
         return {

@@ -70,6 +70,7 @@ class Exchange:
             self._withdraw(message)
             await self._send_error(502, message)
             return
+        self._desk.plan.note_reply(response.headers)
         try:
             if response.status_code >= 300:
                 await self._pass_error(response)
@@ -122,7 +123,7 @@ class Exchange:
         if not denied or reply is None or len(denied) < len(reply.calls):
             return False
         self._delivered = True
-        self.follow_up = answer_calls(self._inbound, reply, denied, self._reader.state_id)
+        self.follow_up = answer_calls(self._inbound, reply, denied, self._reader.state_id, self._reader.call_kinds)
         return True
 
     async def _pass_stream(self, response: httpx2.Response) -> None:

@@ -104,6 +104,7 @@ class Gateway:
             listener.listen(_BACKLOG)
             self._door = Door(self._upstreams, secrets.token_hex(_TOKEN_BYTES), listener.getsockname()[1])
             self._desk = Desk(self._options)
+            self._desk.plan.is_used = self._options.is_plan
         except BaseException:
             listener.close()
             raise

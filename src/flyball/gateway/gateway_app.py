@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import httpx2
 
 from ..wire.bodies import ErrorReply
-from ..wire.formats import CHAT
 from ..wire.wire import Wire
 from .body import ClientLeft, Refused, decode_body, encode_json, parse_body, read_body
 from .call_filter import count_choices
@@ -22,6 +21,7 @@ from .inbound import Inbound, check_features
 from .last_request import build_made_reply
 from .ticket import Ticket
 from .upstream import copy_headers, iter_bytes, select_headers
+from .wires import guess_wire
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -47,7 +47,7 @@ class GatewayApp:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        wire: Wire = CHAT
+        wire = guess_wire(scope["raw_path"].decode("latin-1"))
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
             route, keys = self._entrance.check(scope, headers)
@@ -83,6 +83,9 @@ class GatewayApp:
         left, delivery = asyncio.ensure_future(_wait_for_disconnect(receive)), Delivery(send, inbound)
         try:
             ticket = await self._desk.admit(inbound)
+            if left.done():
+                self._desk.abandon(ticket)
+                raise ClientLeft
             while ticket is not None:
                 ticket = await self._answer(ticket, left, delivery)
         except Refused as refusal:
@@ -103,27 +106,31 @@ class GatewayApp:
             return None
         exchange = Exchange(desk, self._client, ticket, delivery, self._options.final_tools)
         task = asyncio.ensure_future(exchange.run())
-        while not task.done():
-            is_final = ticket.is_last or exchange.handed_on or not ticket.turn.counts
-            seconds = desk.time.report_s if is_final else desk.time.work_s
-            await asyncio.wait({task, left}, timeout=_bound(seconds), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                break
-            if left.done():
+        try:
+            while not task.done():
+                is_final = ticket.is_last or exchange.handed_on or not ticket.turn.counts
+                seconds = desk.time.report_s if is_final else desk.time.work_s
+                await asyncio.wait({task, left}, timeout=_bound(seconds), return_when=asyncio.FIRST_COMPLETED)
+                if task.done():
+                    break
+                if left.done():
+                    await _cancel(task)
+                    raise ClientLeft
+                if (desk.time.report_s if is_final else desk.time.work_s) > 0:
+                    continue  # the reserve or the deadline has moved
+                if not is_final and exchange.handed_on:
+                    continue
+                exchange.must_charge = True
                 await _cancel(task)
-                raise ClientLeft
-            if (desk.time.report_s if is_final else desk.time.work_s) > 0:
-                continue  # the reserve or the deadline has moved
-            if not is_final and exchange.handed_on:
-                continue
-            exchange.must_charge = True
-            await _cancel(task)
-            desk.end_by_time()
-            if exchange.handed_on:
-                raise ClientLeft
-            if ticket.is_last or not ticket.turn.counts:
-                return desk.reports.make_last_reply(ticket)
-            return await desk.end_conversation(inbound, ticket.chat)
+                desk.end_by_time()
+                if exchange.handed_on:
+                    raise ClientLeft
+                if ticket.is_last or not ticket.turn.counts:
+                    return desk.reports.make_last_reply(ticket)
+                return await desk.end_conversation(inbound, ticket.chat)
+        finally:
+            if not task.done():  # this request itself was cancelled
+                await _cancel(task)
         task.result()
         if exchange.follow_up is not None:
             delivery.begin_reply()

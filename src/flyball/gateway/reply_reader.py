@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import cast
 
 from ..errors import FlyballError
@@ -40,6 +41,11 @@ class ReplyReader:
     def state_id(self) -> str | None:
         """Id of the reply at the provider."""
         return self._parser.id
+
+    @property
+    def call_kinds(self) -> Mapping[str, str]:
+        """Types of the calls that are special, by id."""
+        return self._parser.call_kinds
 
     def feed(self, chunk: bytes) -> list[ReadEvent]:
         """Return the events that this part of a stream completes."""

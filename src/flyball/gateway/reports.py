@@ -10,7 +10,8 @@ from .inbound import Inbound
 from .ticket import Ticket
 
 _MADE_REPLIES = 2
-"""Synthetic replies for each conversation after its report."""
+"""Synthetic replies for each conversation after its report, and one more for each other that ended: a sub-agent in the
+background wakes its parent when it ends."""
 _MADE_OPENINGS = 100
 """Synthetic replies to conversations that begin after the limit."""
 _ERRORS = 10
@@ -26,6 +27,8 @@ class Reports:
         self._ending = ending
         self._written: set[int] = set()
         """Conversations whose report a model wrote, by number."""
+        self._ended: set[int] = set()
+        """Conversations that were told of the end, by number."""
         self._made_openings = 0
         self._errors = 0
         self.wants_end = False
@@ -65,13 +68,14 @@ class Reports:
 
     def make_reply(self, inbound: Inbound, chat: Chat) -> Ticket:
         """Return a synthetic reply. Raises `Refused` after too many of them."""
+        self._ended.add(chat.number)
         if not chat.turns and not chat.reported:
             self._made_openings += 1
             is_exhausted = self._made_openings > _MADE_OPENINGS
             text = f"Stopped by flyball before this conversation began: {self.stop_sentence}"
         else:
             chat.made_replies += 1
-            is_exhausted = chat.made_replies > _MADE_REPLIES
+            is_exhausted = chat.made_replies > _MADE_REPLIES + len((self._ended | self._written) - {chat.number})
             is_repeated = self.has(chat) or chat.made_replies > 1
             text = f"Stopped by flyball: {self.stop_sentence} The report was given before."
             text = text if is_repeated else self.make(chat)

@@ -110,7 +110,8 @@ class ReplyDraft:
     end: float = 0.0
     """Seconds at which a test server sends the rest."""
     override: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """For tests: a `finish` in the provider's words, or None; a `usage` that is written as it is."""
+    """For tests: a `finish` in the provider's words, or None; a `usage` that is written as it is; `items` of an
+    output (Responses API)."""
 
     @property
     def calls(self) -> tuple[Call, ...]:

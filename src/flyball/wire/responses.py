@@ -249,6 +249,8 @@ def _iter_items(draft: ReplyDraft) -> Iterator[tuple[Json, _Deltas]]:
         deltas.append((0.0, "reasoning_summary_part.done", {**where, "part": part}))
         item_id = f"rs_{draft.id}"
         yield {"id": item_id, "type": "reasoning", "summary": [part], "encrypted_content": "c2VhbGVk"}, deltas
+    for number, item in enumerate(draft.override.get("items", ())):
+        yield {"id": f"item_{draft.id}_{number}", **item}, []
     if draft.text:
         yield _build_message(draft)
     for number, call in enumerate(draft.calls):

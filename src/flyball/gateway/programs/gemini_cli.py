@@ -77,7 +77,7 @@ def _find_gemini_home(launch: Launch) -> Path:
 GEMINI_CLI = KnownProgram(
     name="gemini",
     title="Gemini CLI",
-    version="0.61",
+    version="0.61.0",
     wires=("generateContent",),
     example='gemini -p "fix the failing test"',
     enforced="all limits, with an API key",
@@ -141,7 +141,7 @@ def _point_qwen(launch: Launch) -> None:
 QWEN_CODE = KnownProgram(
     name="qwen",
     title="Qwen Code",
-    version="0.24",
+    version="0.24.4",
     wires=("chat",),
     example='qwen -p "fix the failing test"',
     enforced="all limits, with an API key",
@@ -156,6 +156,12 @@ QWEN_CODE = KnownProgram(
             name="compaction",
             agents=("QwenCode",),
             text="distilling chat history into a structured XML",
+            is_compaction=True,
+        ),
+        SideRequest(
+            name="compaction",
+            agents=("QwenCode",),
+            text="summarizes a conversation when its context window is about to overflow",
             is_compaction=True,
         ),
     ),

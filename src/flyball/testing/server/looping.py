@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from ...models.scripted import Line, call, call_json, say
 from ...request import Usage
-from ...wire.bodies import Json, get_dict
+from ...wire.bodies import Json, get_dict, get_dicts
 from ...wire.formats import find_wire
 from .checks import iter_problems
-from .faults import Sendable, Sent, StatusReply, resolve_line
+from .faults import Sendable, Sent, StatusReply, resolve_line, sent
 from .offers import Offer, count_items, fill, list_offers
 from .server import ModelServer, ReceivedRequest
 
@@ -31,7 +32,7 @@ class LoopingProvider(ModelServer):
         self,
         line: Sendable | Callable[[Json], Sendable | None] | None = None,
         *,
-        report: str = _REPORT,
+        report: str | Line = _REPORT,
         tool: str | Sequence[str] | None = None,
         arguments: Mapping[str, Any] | None = None,
         output_tokens: int = 30,
@@ -49,7 +50,7 @@ class LoopingProvider(ModelServer):
         self._tokens_per_byte = tokens_per_byte
         self._tells_usage = tells_usage
         self._line = line
-        self._report = report
+        self._report = report if isinstance(report, Line) else say(report)
         self._tools = (tool,) if isinstance(tool, str) else tool
         self._arguments = arguments or {}
 
@@ -90,22 +91,26 @@ class LoopingProvider(ModelServer):
     def _bill(self, path: str, body: Json) -> Sendable:
         wire = find_wire(path)
         request = None if wire is None else wire.parse_request(body, path)
-        line = self._answer(body, None if request is None else request.output_schema)
+        answer = self._answer(body, None if request is None else request.output_schema)
+        line = answer.line if isinstance(answer, Sent) and answer.fault is None else answer
         if not isinstance(line, Line) or line.error is not None or request is None:
-            return line
+            return answer
         limit = request.max_output_tokens or self._output_tokens
         usage = Usage(self._count_tokens(body), min(limit, self._output_tokens))
         with self._lock:
             self.billed.append(usage)
-        return line.using(usage if self._tells_usage else None)
+        billed = line.using(usage if self._tells_usage else None)
+        return replace(answer, line=billed) if isinstance(answer, Sent) else billed
 
     def _answer(self, body: Json, schema: Mapping[str, Any] | None) -> Sendable:
+        if get_dicts(body, "input")[-1:] == [{"type": "compaction_trigger"}]:  # the Responses API compacts itself
+            return sent(say(""), items=[{"type": "compaction", "encrypted_content": "c2VhbGVk"}])
         offers = list_offers(body)
         forced = _get_forced_tool(body, offers)
         if forced is not None:
             return self._call(next((offer for offer in offers if offer.name == forced), Offer(forced, {})), body)
         if is_last_request(body):
-            return say(self._report)
+            return self._report
         scripted = self._line(body) if callable(self._line) else self._line
         if scripted is not None:
             return scripted
@@ -118,10 +123,7 @@ class LoopingProvider(ModelServer):
 
     def _call(self, offer: Offer, body: Json) -> Line:
         number = count_items(body)
-        own = {
-            name: value.replace("{n}", str(number)) if isinstance(value, str) else value
-            for name, value in self._arguments.items()
-        }
+        own: Json = json.loads(json.dumps(dict(self._arguments)).replace("{n}", str(number)))
         if offer.is_free_text:
             return call_json(offer.name, str(own.get("input", f"// go on {number}")))
         known = get_dict(offer.schema, "properties")

@@ -35,7 +35,7 @@ def build_draft(sent: Sent, number: int, request: WireRequest) -> ReplyDraft:
         includes_usage=request.stream and request.includes_usage,
         pieces=pieces,
         end=line.after_s,
-        override={name: value for name, value in options.items() if name in ("finish", "usage")},
+        override={name: value for name, value in options.items() if name in ("finish", "usage", "items")},
     )
 
 

@@ -198,8 +198,10 @@ class Connection(BaseHTTPRequestHandler):
             self._reply(ResponseBody(line, draft, wire, stream=request.stream, is_array=is_array))
 
     def do_GET(self) -> None:
-        """Answer with the document of the path, or 404."""
-        if not self._answer_other(None):
+        """Answer with the document of the path, or 404. A websocket is refused with 426, so that clients use HTTP."""
+        if "Upgrade" in self.headers:
+            self._refuse(StatusReply(426, "this server has no websockets"), CHAT)
+        elif not self._answer_other(None):
             self._refuse(StatusReply(404, f"unknown path {self.path}"), CHAT)
 
     def _answer_other(self, body: object) -> bool:
