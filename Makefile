@@ -25,7 +25,7 @@ demo: $(V)/.demo
 	@$(BIN)/python examples/demo.py
 
 test: $(V)/.dev
-	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+	@$(INDEX); $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-exec: $(V)/.dev
 	@$(INDEX); $(BIN)/python tools/exec_matrix.py $(ARGS)
