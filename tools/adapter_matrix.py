@@ -4,7 +4,8 @@ Each release has an environment of its own below `.venv/adapters`, made from a p
 adapter, its stories, and its programs in docs/adapters.md. A test that is skipped fails. The table at the end has a
 line for each environment.
 
-`make test-adapters ARGS="litellm claude"` tests some, `ARGS=litellm-newest` one environment.
+`make test-adapters ARGS="litellm claude"` tests some, `ARGS=litellm-newest` one environment. With `SNAPSHOTS=write` the
+stories store their verdicts and write the table of docs/adapters.md.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from flyball.adapters import frameworks
 from flyball.adapters.frameworks import Framework
 
 ROOT = Path(__file__).parents[1]
-TESTS = ROOT / "tests" / "adapters"
 ENVIRONMENTS = ROOT / ".venv" / "adapters"
 TIMEOUT_S = 600
 TOOLS = ("pytest", "hypothesis", "anyio", "trio")
 """Packages of the tests, in their locked versions."""
 EXTRAS = "cli,gateway"
+OFFLINE = {"CREWAI_DISABLE_TELEMETRY": "true", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+"""Variables without which frameworks ask the network for what no test needs."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Adapted:
 
 
 CREWAI = Framework("CrewAI", "crewai", "crewai", "1.0.0", "1.15.30")
-AGNO = Framework("Agno", "agno", "agno", "2.0.0", "3.1.10")
+AGNO = Framework("Agno", "agno", "agno", "2.3.0", "3.1.10")
 SMOLAGENTS = Framework("smolagents", "smolagents", "smolagents", "1.20.0", "1.26.0")
 ADAPTED = {
     "openai_agents": Adapted(frameworks.OPENAI_AGENTS),
@@ -57,8 +59,8 @@ ADAPTED = {
     "litellm": Adapted(frameworks.LITELLM, ("openai==2.30.0",), ("mcp==2.3.0",)),
     "claude": Adapted(frameworks.CLAUDE),
     "crewai": Adapted(CREWAI),
-    "agno": Adapted(AGNO, ("openai==2.30.0",), ("openai==3.51.0",)),
-    "smolagents": Adapted(SMOLAGENTS, ("openai==2.30.0",), ("openai==3.51.0",), "[openai]"),
+    "agno": Adapted(AGNO, ("openai==2.54.0",), ("openai==3.51.0",)),
+    "smolagents": Adapted(SMOLAGENTS, ("openai==2.54.0",), ("openai==3.51.0",), "[openai]"),
 }
 
 
@@ -95,12 +97,12 @@ class Environment:
         """Run the tests of the adapter in this environment."""
         report, started = ENVIRONMENTS / self.name / "report.xml", time.monotonic()
         report.unlink(missing_ok=True)
-        paths = [path for path in (TESTS / f"test_{self.module}.py", TESTS / f"test_stories_{self.module}.py")]
+        paths = [f"tests/adapters/{name}" for name in (f"test_{self.module}.py", f"test_stories_{self.module}.py")]
         command = [
             self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default", f"--junitxml={report}",
-            *(path for path in paths if path.exists()), TESTS / "test_programs.py", "-k", f"not programs or {self.module}",
+            *(path for path in paths if (ROOT / path).exists()), "tests/adapters/test_programs.py",
         ]  # fmt: skip
-        environment = os.environ | {"FLYBALL_TESTS_OF_ADAPTER": self.module}
+        environment = os.environ | OFFLINE | {"ADAPTER_UNDER_TEST": self.module}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
         row = Row(self, *count(report), time.monotonic() - started)
         if not row.is_good:
@@ -159,7 +161,10 @@ def iter_environments(names: Sequence[str]) -> Iterator[Environment]:
     """Yield the environments of these names, or all. An adapter's name means both of its environments."""
     for module, adapted in ADAPTED.items():
         framework = adapted.framework
-        releases = {"oldest": (framework.oldest, adapted.with_oldest), "newest": (framework.newest, adapted.with_newest)}
+        releases = {
+            "oldest": (framework.oldest, adapted.with_oldest),
+            "newest": (framework.newest, adapted.with_newest),
+        }
         if framework.oldest == framework.newest:
             del releases["oldest"]
         for age, (version, packages) in releases.items():
@@ -180,6 +185,8 @@ def main() -> int:
         environment.install(uv)
         rows.append(environment.test())
         print(rows[-1], flush=True)
+    if os.environ.get("SNAPSHOTS") == "write":
+        subprocess.run([sys.executable, ROOT / "tests" / "adapters" / "stories" / "table.py"], check=True)
     print("", HEADER, *rows, sep="\n")
     good = sum(row.is_good for row in rows)
     print(f"{good} of {len(rows)} environments in {sum(row.seconds for row in rows):.0f} s")

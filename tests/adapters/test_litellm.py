@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # its own table of prices, instead of one from the network
-litellm: Any = pytest.importorskip("litellm", reason="needs openai 2: make test-adapters")
+litellm: Any = pytest.importorskip("litellm", reason="it needs openai 2: make test-adapters")
 
 from flyball import Limits, TokenPrice  # noqa: E402
 from flyball.adapters import AdapterOptions, result_of  # noqa: E402
@@ -129,13 +129,15 @@ def test_a_usage_that_was_not_asked_for_is_no_chunk(provider: LoopingProvider) -
     assert llm.result.usage.total == provider.billed[0].total + provider.billed[1].total
 
 
-def test_a_router_is_governed(provider: LoopingProvider) -> None:
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_router_is_governed(streamed: bool, provider: LoopingProvider) -> None:
     router = litellm.Router(
         model_list=[{"model_name": "main", "litellm_params": {"model": "gpt-4o", "api_key": "key"}}]
     )
     with govern(Limits(turns=2, usd=1), router=router) as llm:
-        assert loop(llm, "main") == "I counted."
+        assert loop(llm, "main", streamed=streamed) == "I counted."
     assert (llm.result.stop, llm.result.turns, len(provider.requests)) == ("budget", 2, 3)
+    assert llm.result.usage.total == sum(usage.total for usage in provider.billed)
     assert sum(llm.result.cost.values()) > 0
 
 

@@ -16,6 +16,9 @@ import pytest
 
 import flyball
 from flyball import Agent, Limits, tool
+from flyball.adapters.adapter_options import AdapterOptions
+from flyball.adapters.framework_run import FrameworkRun
+from flyball.adapters.frameworks import OPENAI_AGENTS
 from flyball.errors import UsageError
 from flyball.event import Event, ToolEnded
 from flyball.history.record import RunRecord
@@ -25,7 +28,7 @@ from flyball.testing import ScriptedModel, call, say
 from flyball.testing.server import LoopingProvider, ModelServer
 
 from .conftest import environment_for
-from .transport_loops import ONCE, REPORT, build_body, govern, loop
+from .transport_loops import ONCE, REPORT, govern, loop
 
 RULE = """
 [rule]
@@ -75,6 +78,8 @@ def test_a_request_after_the_end_is_refused_with_an_error_that_clients_do_not_re
     assert (response.status_code, response.headers["x-should-retry"]) == (403, "false")
     assert "the run of this transport has ended" in response.json()["error"]["message"]
     assert provider.requests == []
+    with pytest.raises(UsageError, match="open another transport"), governed:
+        pass
 
 
 @pytest.mark.parametrize(
@@ -115,7 +120,7 @@ def test_the_interpreter_ends_with_an_open_transport_and_its_run_is_recorded(
 import flyball.gateway
 governed = flyball.gateway.transport(store="sqlite:///{tmp_path}/runs.db", run_id="left-open")
 client = governed.http_client()
-request = client.build_request("POST", "{provider.url}/v1/chat/completions", json={build_body([])})
+request = client.build_request("POST", "{provider.url}/v1/chat/completions", json={ONCE})
 print(client.send(request, stream=True).status_code)
 """
     done = subprocess.run(
@@ -224,6 +229,18 @@ def test_the_envelope_of_a_transport_serves_others(provider: LoopingProvider) ->
         assert agent.run("Go.", within=governed.envelope).turns == 3
         assert loop(client, provider) == REPORT
     assert (governed.result.turns, len(provider.requests)) == (2, 3)
+
+
+def test_a_transport_in_a_run_of_an_adapter_draws_on_its_budgets(provider: LoopingProvider) -> None:
+    with (
+        FrameworkRun(AdapterOptions(Limits(turns=2)), OPENAI_AGENTS) as run,
+        govern(provider, Limits(turns=9)) as inner,
+    ):
+        assert loop(inner.http_client(), provider) == REPORT
+    assert (inner.result.turns, run.envelope.budgets["turns"].used, inner.result.stop) == (2, 2, "budget")
+    with govern(provider) as later:
+        assert loop(later.http_client(), provider) == REPORT
+    assert later.result.turns == 3
 
 
 @pytest.mark.parametrize(("name", "ceiling"), [("tokens", 9_000), ("usd", 0.2)])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
 from ..errors import UsageError
+
+
+class AdapterWarning(UserWarning):
+    """Warning at the start of a run about something that its adapter cannot hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,11 @@ class Framework:
             return import_module(self.module)
         except ImportError as error:
             raise UsageError(self._describe(error)) from error
+
+    def warn(self, reason: str) -> None:
+        """Warn of something that the adapter cannot hold."""
+        text = f"{self.title}: {reason}; `flyball exec` governs every request of a program (docs/exec.md)"
+        warnings.warn(text, AdapterWarning, stacklevel=4)
 
     def _describe(self, error: ImportError) -> str:
         try:

@@ -183,11 +183,12 @@ class StreamPort:
         """Make the call with these changes. The last reply is read whole before a chunk of it is handed on."""
         streamed, chunks = Streamed(), list[Any]()
         with self._watch_errors():
-            for chunk in self.complete(**self.call.edit(edits)):
+            source = self.complete(**self.call.edit(edits))
+            for chunk in source:
                 if self.is_abandoned:
                     raise ModelError("the program stopped reading the stream")
                 self._take(streamed, chunks, chunk, edits)
-        return self._close(streamed, chunks)
+        return self._close(streamed, chunks, source)
 
     def read(self, reply: Streamed) -> Reply:
         """Return the reply in Flyball's form."""
@@ -225,7 +226,10 @@ class StreamPort:
             self.has_passed = True
             self.pass_on(chunk)
 
-    def _close(self, streamed: Streamed, chunks: list[Any]) -> Streamed:
+    def _close(self, streamed: Streamed, chunks: list[Any], source: Any) -> Streamed:
+        received: list[Any] = getattr(source, "chunks", [])
+        if received and not any(getattr(chunk, "usage", None) for chunk in received):
+            streamed.usage = None  # LiteLLM counts itself what the provider does not tell, and leaves out the tools
         if chunks:
             streamed.whole = self.module.stream_chunk_builder(chunks, messages=self.call.messages)
         return streamed
@@ -251,9 +255,10 @@ class AsyncStreamPort(StreamPort):
         """Make the call in the same way as a blocking one."""
         streamed, chunks = Streamed(), list[Any]()
         with self._watch_errors():
-            async for chunk in await self.complete(**self.call.edit(edits)):
+            source = await self.complete(**self.call.edit(edits))
+            async for chunk in source:
                 self._take(streamed, chunks, chunk, edits)
-        return self._close(streamed, chunks)
+        return self._close(streamed, chunks, source)
 
 
 def read_reply(response: Any) -> Reply:

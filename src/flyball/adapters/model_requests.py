@@ -11,22 +11,24 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..budget.price import Unpriced
 from ..errors import ContextTooLong, ModelError, UsageError
-from ..event import ModelReplied, ModelRequested, ToolEnded, ToolStarted
+from ..event import AskedPerson, ModelReplied, ModelRequested, PersonAnswered, ToolEnded, ToolStarted
 from ..governor.client_call import is_unbilled
 from ..governor.model_card import GovernedModel, find_named_model
 from ..governor.report_request import write_report_request
 from ..governor.reservation import Need
 from ..outcome import Status, Success
-from ..request import Purpose, Reply
+from ..person import Question, Verdict
+from ..request import Call, Purpose, Reply
 from ..result import Stop
 from .agent_conversation import AgentConversation, AgentConversations, StartedCall
 from .model_port import AskedModel, Edits, ModelPort
-from .request_steps import Answered, ReserveStep, SendStep, StepGenerator
+from .request_steps import Answered, AskStep, ReserveStep, SendStep, StepGenerator
 
 if TYPE_CHECKING:
     from ..governor.ending import RunEnding
     from ..governor.governed_run import GovernedRun
     from ..governor.reserved_turn import ReservedTurn
+    from ..person import Approver
     from .adapter_options import AdapterOptions
 
 R = TypeVar("R")
@@ -97,7 +99,7 @@ class ModelRequests:
                 return port.make(exchange.made_text or self._make_report(conversation), None)
             if exchange.edits.is_last:
                 return self._finish_report(exchange, answered, port)
-            denied = self.judge(exchange, answered.reply)
+            denied = yield from self.judge(exchange, answered.reply)
             if not denied:
                 return answered.raw
             if len(denied) < len(answered.reply.calls):
@@ -132,31 +134,54 @@ class ModelRequests:
                 conversation.turn.tool_ended(Success.create(call_id, call.tool, seconds, results[call_id], None))
             self._run.tell(ToolEnded, call_id, call.tool, Status.DONE.value, None, seconds)
 
-    def judge(self, exchange: ModelExchange, reply: Reply) -> dict[str, str]:
+    def judge(self, exchange: ModelExchange, reply: Reply) -> StepGenerator[dict[str, str]]:
         """Claim the calls of a reply. Returns the reasons for the denied ones, by id."""
         denied: dict[str, str] = {}
         asked = exchange.asked
         for call in reply.calls:
             if call.name != asked.final_tool and call.name not in asked.handoffs:
-                reason = self.claim_call(exchange.conversation, call.id, call.name, parse_arguments(call.arguments))
+                reason = yield from self._claim_call(exchange.conversation, call)
                 if reason is not None:
                     denied[call.id] = reason
         return denied
 
-    def claim_call(
-        self, conversation: AgentConversation, call_id: str, tool: str, arguments: Mapping[str, Any]
-    ) -> str | None:
+    def _claim_call(self, conversation: AgentConversation, call: Call) -> StepGenerator[str | None]:
         """Claim a tool call; return why it is denied, or None."""
-        turn = conversation.turn
-        if turn is not None and turn.claim_tool(tool, arguments):
-            conversation.open_calls[call_id] = StartedCall(tool, self._run.now())
-            self._run.tell_about(turn, ToolStarted, call_id, tool, arguments)
+        turn, arguments = cast("ReservedTurn", conversation.turn), parse_arguments(call.arguments)
+        is_claimed = turn.claim_tool(call.name, arguments)
+        reason = turn.denied
+        if not is_claimed and turn.question is not None and self._options.approver is not None:
+            verdict = yield from self._ask_person(turn, call, arguments, turn.question)
+            is_claimed = verdict.approved is True and turn.claim_tool(call.name, arguments, is_approved=True)
+            reason = (
+                turn.denied if verdict.approved is True else f"a person denied it: {verdict.text}".removesuffix(": ")
+            )
+        if is_claimed:
+            conversation.open_calls[call.id] = StartedCall(call.name, self._run.now())
+            self._run.tell_about(turn, ToolStarted, call.id, call.name, arguments)
             return None
-        reason = "the limit of tool calls is reached" if turn is None or turn.denied is None else turn.denied
-        self._run.tell(ToolEnded, call_id, tool, Status.DENIED.value, reason, 0.0)
-        if turn is not None and turn.denied is None and self._has_no_calls_left():
-            self._run.record_refusal(self._run.envelope.refuse("tool_calls"))
+        if reason is None and self._has_no_calls_left():
+            reason = "the limit of tool calls is reached"
+        reason = reason or f"the limit of calls of {call.name} is reached"
+        self._run.tell_about(turn, ToolEnded, call.id, call.name, Status.DENIED.value, reason, 0.0)
         return reason
+
+    def _ask_person(
+        self, turn: ReservedTurn, call: Call, arguments: Mapping[str, Any], text: str
+    ) -> StepGenerator[Verdict]:
+        question = Question(call.id, text, tool=call.name, arguments=arguments)
+        options, started_at = self._options, self._run.now()
+        self._run.tell_about(turn, AskedPerson, question.id, text)
+        seconds = math.inf if options.approver_seconds is None else options.approver_seconds
+        verdict = cast("Verdict", (yield AskStep(question, cast("Approver", options.approver), seconds)))
+        self._run.postpone(self._run.now() - started_at, "approval")
+        self._run.tell_about(turn, PersonAnswered, question.id, verdict.approved, verdict.text)
+        return verdict
+
+    def count_server_calls(self, count: int) -> None:
+        """Count calls that the provider made itself, which happened already."""
+        if count:
+            self._run.envelope.budgets["tool_calls"].increment(count)
 
     def close(self) -> None:
         """End all conversations."""
@@ -227,7 +252,8 @@ class ModelRequests:
         turn = yield ReserveStep(conversation.number, need, is_last=True)
         if turn is None:
             return ModelExchange(conversation, asked, made_text=self._make_report(conversation))
-        return self._open(ModelExchange(conversation, asked, turn, input_tokens=need.input_tokens), (), is_last=True)
+        exchange = ModelExchange(conversation, asked, turn, input_tokens=need.input_tokens)
+        return self._open(exchange, turn.messages_to_add, is_last=True)
 
     def _make_reply(self, conversation: AgentConversation, asked: AskedModel) -> ModelExchange:
         if conversation.turns:
@@ -287,7 +313,6 @@ class ModelRequests:
             if turn.remaining_s() <= 0 and not exchange.edits.is_last:
                 self._run.record_refusal(self._run.envelope.refuse("seconds"))
             return None
-        turn.confirm()
         reply = answered.reply
         if reply.usage is not None:
             conversation.known_input, conversation.known_bytes = reply.usage.input, exchange.asked.input_bytes
@@ -362,7 +387,6 @@ class ModelRequests:
             min_output_tokens=_MIN_REPLY_TOKENS if cap is None else min(_MIN_REPLY_TOKENS, cap),
             enough_output_tokens=_ENOUGH_REPLY_TOKENS,
             report_tokens=_REPORT_TOKENS,
-            is_pending=True,
         )
 
     def _find_card(self, name: str) -> GovernedModel:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import math
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -16,13 +17,17 @@ from typing import TYPE_CHECKING, Any
 from agents import (
     Agent,
     AgentOutputSchemaBase,
+    CodeInterpreterTool,
+    FileSearchTool,
     FunctionTool,
     Handoff,
+    HostedMCPTool,
+    ImageGenerationTool,
     Model,
     ModelSettings,
-    ModelTracing,
     RunConfig,
     Tool,
+    WebSearchTool,
 )
 from agents.items import ModelResponse, TResponseInputItem, TResponseStreamEvent
 from agents.models import get_default_model, get_default_model_settings
@@ -35,19 +40,27 @@ from .model_port import AskedModel, Edits, name_model
 from .openai_replies import (
     build_response,
     build_stream,
+    count_server_calls,
     drop_calls,
     drop_streamed_calls,
     get_call_id,
     read_response,
     read_results,
 )
+from .tool_threads import run_apart
 
 if TYPE_CHECKING:
     from agents.result import RunResultStreaming
     from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
-    from openai.types.responses.response_prompt_param import ResponsePromptParam
 
     from .framework_run import FrameworkRun
+
+
+HOSTED_TOOLS = (CodeInterpreterTool, FileSearchTool, HostedMCPTool, ImageGenerationTool, WebSearchTool)
+"""Tools that run at the provider, which makes as many calls of them as it likes."""
+
+_SYNC_MARKER = "__agents_sync_function_tool__"
+"""Attribute by which the SDK knows `def` tools. It calls them in a thread that the event loop waits for at its end."""
 
 
 @dataclass(slots=True)
@@ -81,7 +94,7 @@ class InputFilter:
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
         """Note the agent, and return the input of the user's own filter."""
         agent, conversations = data.agent, self.run.conversations
-        call_ids = [found for item in reversed(data.model_data.input) if (found := get_call_id(item))]
+        call_ids = (found for item in reversed(data.model_data.input) if (found := get_call_id(item)))
         conversation = conversations.find_by_calls(id(agent), call_ids)
         if conversation is None:
             above = _asking.get()
@@ -95,40 +108,45 @@ class InputFilter:
         return await filtered if isawaitable(filtered) else filtered
 
 
-@dataclass
-class ModelArguments:
-    """Arguments of a request, as the SDK passes them to a model."""
+class ModelArguments(dict[str, Any]):
+    """Arguments of a request, by the names that the SDK's `Model` gives them."""
 
-    system_instructions: str | None
-    input: str | list[TResponseInputItem]
-    model_settings: ModelSettings
-    tools: list[Tool]
-    output_schema: AgentOutputSchemaBase | None
-    handoffs: list[Handoff]
-    tracing: ModelTracing
-    previous_response_id: str | None
-    conversation_id: str | None
-    prompt: ResponsePromptParam | None
+    names = tuple(inspect.signature(Model.get_response).parameters)[1:]
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        super().__init__(zip(self.names, args, strict=False), **kwargs)
+        self.tools: list[Tool] = self["tools"]
+        self.handoffs: list[Handoff] = self["handoffs"]
+        self.schema: AgentOutputSchemaBase | None = self["output_schema"]
+
+    @property
+    def history(self) -> list[TResponseInputItem]:
+        """Input of the request, as items."""
+        found: str | list[TResponseInputItem] = self["input"]
+        return [{"role": "user", "content": found}] if isinstance(found, str) else found
 
     def edit(self, edits: Edits) -> dict[str, Any]:
         """Return the arguments of the request to make."""
-        settings = replace(self.model_settings, max_tokens=edits.max_output_tokens)
+        settings: ModelSettings = replace(self["model_settings"], max_tokens=edits.max_output_tokens)
         if edits.is_last:
             settings.parallel_tool_calls = None
             settings.tool_choice = "none" if self.tools or self.handoffs else None
-        items = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else [*self.input]
-        items += [{"role": "user", "content": text} for text in edits.texts]
-        changed = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**changed, "model_settings": settings, "input": items}
+        added = [{"role": "user", "content": text} for text in edits.texts]
+        return {**self, "model_settings": settings, "input": [*self.history, *added]}
 
-    @property
-    def input_bytes(self) -> int:
-        """Bytes of the input, about."""
-        described = [
-            (tool.name, getattr(tool, "description", ""), getattr(tool, "params_json_schema", ""))
-            for tool in self.tools
-        ]
-        return len(self.system_instructions or "") + len(str(self.input)) + len(str(described))
+    def describe(self, model: str, open_calls: Collection[str]) -> AskedModel:
+        """Return the request in Flyball's form, with the results of the calls that are open."""
+        schemas = [(tool.name, getattr(tool, "params_json_schema", None)) for tool in self.tools]
+        return AskedModel(
+            model=model,
+            input_bytes=len(str((self["system_instructions"], self["input"], schemas))),
+            messages=len(self.history),
+            max_output_tokens=self["model_settings"].max_tokens,
+            tools=tuple(tool.name for tool in self.tools),
+            handoffs=tuple(handoff.tool_name for handoff in self.handoffs),
+            has_schema=self.schema is not None,
+            results=read_results(self.history, open_calls),
+        )
 
 
 @dataclass
@@ -149,7 +167,7 @@ class OpenAIPort:
 
     def make(self, text: str, original: ModelResponse | None) -> ModelResponse:
         """Return a final reply with this text."""
-        return build_response(text, self.arguments.output_schema, original)
+        return build_response(text, self.arguments.schema, original)
 
     def drop_calls(self, reply: ModelResponse, call_ids: Collection[str]) -> ModelResponse:
         """Return the reply without some of its calls."""
@@ -199,7 +217,7 @@ class OpenAIStreamPort:
     def make(self, text: str, original: Streamed | None) -> Streamed:
         """Return a final reply with this text."""
         response = None if original is None else original.response
-        return Streamed(build_stream(text, self.arguments.output_schema, response))
+        return Streamed(build_stream(text, self.arguments.schema, response))
 
     def drop_calls(self, reply: Streamed, call_ids: Collection[str]) -> Streamed:
         """Return the reply without some of its calls."""
@@ -212,56 +230,24 @@ class HeldModel(Model):
     def __init__(self, run: FrameworkRun, config: RunConfig) -> None:
         self._run = run
         self._config = config
+        self._bounded: dict[int, tuple[FunctionTool, FunctionTool]] = {}
+        """Tools and their copies with a time limit, by the ids of the tools. A copy takes long."""
 
-    async def get_response(
-        self,
-        system_instructions: str | None,
-        input: str | list[TResponseInputItem],
-        model_settings: ModelSettings,
-        tools: list[Tool],
-        output_schema: AgentOutputSchemaBase | None,
-        handoffs: list[Handoff],
-        tracing: ModelTracing,
-        *,
-        previous_response_id: str | None,
-        conversation_id: str | None,
-        prompt: ResponsePromptParam | None,
-    ) -> ModelResponse:
+    async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
         """Make a request within the limits of the run."""
-        asking = self._find_asking()
-        arguments = ModelArguments(
-            system_instructions, input, self._restore_settings(asking.agent, model_settings), tools, output_schema,
-            handoffs, tracing, previous_response_id, conversation_id, prompt,
-        )  # fmt: skip
+        asking, arguments = self._find_asking(), self._read_arguments(args, kwargs)
         port = OpenAIPort(partial(self._find_model, asking.agent), arguments)
-        response = await self._run.aask(asking.conversation, self._describe(asking.agent, arguments), port)
-        self._prepare_calls(asking, tools, response.output)
+        response = await self._run.aask(asking.conversation, self._describe(asking, arguments), port)
+        self._prepare_calls(asking, arguments.tools, response.output)
         return response
 
-    async def stream_response(
-        self,
-        system_instructions: str | None,
-        input: str | list[TResponseInputItem],
-        model_settings: ModelSettings,
-        tools: list[Tool],
-        output_schema: AgentOutputSchemaBase | None,
-        handoffs: list[Handoff],
-        tracing: ModelTracing,
-        *,
-        previous_response_id: str | None,
-        conversation_id: str | None,
-        prompt: ResponsePromptParam | None,
-    ) -> AsyncIterator[TResponseStreamEvent]:
+    async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
         """Stream a request within the limits of the run."""
-        asking = self._find_asking()
-        arguments = ModelArguments(
-            system_instructions, input, self._restore_settings(asking.agent, model_settings), tools, output_schema,
-            handoffs, tracing, previous_response_id, conversation_id, prompt,
-        )  # fmt: skip
+        asking, arguments = self._find_asking(), self._read_arguments(args, kwargs)
         events: asyncio.Queue[TResponseStreamEvent | None] = asyncio.Queue()
-        find_model, holds = partial(self._find_model, asking.agent), self._run.may_deny_calls and bool(tools)
+        find_model, holds = partial(self._find_model, asking.agent), self._run.may_deny_calls and bool(arguments.tools)
         port = OpenAIStreamPort(find_model, arguments, events.put_nowait, holds)
-        task = asyncio.ensure_future(self._run.aask(asking.conversation, self._describe(asking.agent, arguments), port))
+        task = asyncio.ensure_future(self._run.aask(asking.conversation, self._describe(asking, arguments), port))
         task.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:
@@ -270,7 +256,7 @@ class HeldModel(Model):
         finally:
             task.cancel()
         if streamed.response is not None:
-            self._prepare_calls(asking, tools, streamed.response.output)
+            self._prepare_calls(asking, arguments.tools, streamed.response.output)
         for event in streamed.events[streamed.passed :]:
             yield event
 
@@ -287,43 +273,46 @@ class HeldModel(Model):
         chosen = name.rpartition(":")[2] if name is not None else self._config.model or agent.model
         return chosen if isinstance(chosen, Model) else self._config.model_provider.get_model(chosen)
 
-    def _restore_settings(self, agent: Agent[Any], settings: ModelSettings) -> ModelSettings:
-        """Return the settings with the defaults of the model's name, which the SDK leaves out for a model object."""
+    def _read_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ModelArguments:
+        """Return the arguments, with the settings that the SDK adds for a model's name, but not for our model."""
+        arguments, agent = ModelArguments(args, kwargs), self._find_asking().agent
         chosen = self._config.model or agent.model
         if isinstance(chosen, Model) or isinstance(agent.model, Model):
-            return settings
-        if agent.model_settings != get_default_model_settings(agent.model):
-            return settings
-        return get_default_model_settings(chosen).resolve(settings)
+            return arguments
+        if agent.model_settings == get_default_model_settings(agent.model):
+            arguments["model_settings"] = get_default_model_settings(chosen).resolve(arguments["model_settings"])
+        return arguments
 
-    def _describe(self, agent: Agent[Any], arguments: ModelArguments) -> AskedModel:
-        chosen = self._config.model or agent.model or get_default_model()
+    def _describe(self, asking: Asking, arguments: ModelArguments) -> AskedModel:
+        chosen = self._config.model or asking.agent.model or get_default_model()
         name = getattr(chosen, "model", None) if isinstance(chosen, Model) else chosen
-        items = arguments.input if isinstance(arguments.input, list) else []
-        return AskedModel(
-            model=name_model(name),
-            input_bytes=arguments.input_bytes,
-            messages=len(items) or 1,
-            max_output_tokens=arguments.model_settings.max_tokens,
-            tools=tuple(tool.name for tool in arguments.tools),
-            handoffs=tuple(handoff.tool_name for handoff in arguments.handoffs),
-            has_schema=arguments.output_schema is not None,
-            results=read_results(items),
-        )
+        return arguments.describe(name_model(name), asking.conversation.open_calls)
 
     def _prepare_calls(self, asking: Asking, tools: list[Tool], output: Sequence[Any]) -> None:
         """Remember the calls of a reply, and give each tool that may be called the time that is left.
 
         The SDK calls the tools of this list, so a copy with a time limit takes the place of each function.
         """
+        self._run.count_server_calls(count_server_calls(output))
         call_ids = [call_id for item in output if (call_id := get_call_id(item))]
         self._run.conversations.remember_calls(asking.conversation, id(asking.agent), call_ids)
         for index, tool in enumerate(tools if call_ids else ()):
             if isinstance(tool, FunctionTool) and not isinstance(getattr(tool, "_agent_instance", None), Agent):
                 seconds = min(self._run.find_tool_seconds(tool.name), tool.timeout_seconds or math.inf)
                 if seconds < math.inf:
-                    tools[index] = bounded = copy.copy(tool)
+                    original, bounded = self._bounded.get(id(tool), (None, None))
+                    if bounded is None or original is not tool:
+                        bounded = copy.copy(tool)
+                        if getattr(tool.on_invoke_tool, _SYNC_MARKER, False):
+                            bounded.on_invoke_tool = partial(run_apart, tool.on_invoke_tool)
+                        self._bounded[id(tool)] = tool, bounded
                     bounded.timeout_seconds = seconds
+                    tools[index] = bounded
+
+
+def list_hosted_tools(agent: Agent[Any]) -> list[str]:
+    """Return the names of an agent's tools that run at the provider."""
+    return [tool.name for tool in agent.tools if isinstance(tool, HOSTED_TOOLS)]
 
 
 def close_with_stream(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -13,7 +13,6 @@ from agents.usage import Usage
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
-    ResponseFunctionToolCall,
     ResponseOutputMessage,
     ResponseOutputText,
     ResponseTextDeltaEvent,
@@ -26,16 +25,23 @@ from .model_port import parse_usage
 
 def read_response(response: ModelResponse | Response) -> Reply:
     """Return the text, the calls and the usage of a response."""
-    calls = tuple(
-        Call(item.call_id, item.name, item.arguments)
-        for item in response.output
-        if isinstance(item, ResponseFunctionToolCall)
-    )
+    calls = tuple(_read_call(item) for item in response.output if get_call_id(item) and item.type.endswith("_call"))
     texts = [
         ItemHelpers.extract_text(item) or "" for item in response.output if isinstance(item, ResponseOutputMessage)
     ]
     finish = Finish.CALLS if calls else Finish.STOP
     return Reply("".join(texts), calls, parse_usage(response.usage), finish)
+
+
+def _read_call(item: Any) -> Call:
+    """Return the call of a function, or of a tool such as the shell, which has a type instead of a name."""
+    arguments = getattr(item, "arguments", None) or getattr(item, "input", None) or "{}"
+    return Call(item.call_id, getattr(item, "name", item.type.removesuffix("_call")), arguments)
+
+
+def count_server_calls(output: Iterable[Any]) -> int:
+    """Return the number of calls that the provider made itself."""
+    return sum(item.type.endswith("_call") and get_call_id(item) is None for item in output)
 
 
 def build_output(text: str, schema: AgentOutputSchemaBase | None) -> ResponseOutputMessage:
@@ -118,12 +124,13 @@ def get_call_id(item: object) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def read_results(items: Iterable[TResponseInputItem]) -> dict[str, str]:
-    """Return the results of tool calls in a history, by the ids of the calls."""
+def read_results(items: Sequence[TResponseInputItem], call_ids: Collection[str]) -> dict[str, str]:
+    """Return the results of these tool calls in a history, by the ids of the calls."""
     results: dict[str, str] = {}
-    for item in items:
+    for item in reversed(items):
+        if len(results) == len(call_ids):
+            break
         call_id, fields = get_call_id(item), cast("Mapping[str, Any]", item)
-        if call_id is not None and str(fields.get("type", "")).endswith("_output"):
-            output = fields.get("output")
-            results[call_id] = output if isinstance(output, str) else str(output)
+        if call_id in call_ids and str(fields.get("type", "")).endswith("_output"):
+            results[cast("str", call_id)] = str(fields.get("output"))
     return results

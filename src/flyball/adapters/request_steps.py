@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..governor.governed_run import GovernedRun
     from ..governor.reservation import Need
     from ..governor.reserved_turn import ReservedTurn
+    from ..person import Approver, Question, Verdict
     from ..request import Reply
 
 R = TypeVar("R")
@@ -76,7 +77,28 @@ class SendStep:
         return Answered(raw, self.port.read(raw))
 
 
-Step = ReserveStep | SendStep
+@dataclass(frozen=True, slots=True)
+class AskStep:
+    """Wait for the answer of a person. The answer is a Verdict; a failure or no answer in time means no."""
+
+    question: Question
+    approver: Approver
+    seconds: float
+
+    def perform(self, run: GovernedRun) -> Verdict:
+        """Block until the person answers."""
+        import anyio
+
+        return anyio.run(self.aperform, run)
+
+    async def aperform(self, run: GovernedRun) -> Verdict:
+        """Wait until the person answers."""
+        from ..runtime.approval import ApprovalCaller, Person
+
+        return await ApprovalCaller(Person(self.approver, self.seconds)).decide(self.question)
+
+
+Step = ReserveStep | SendStep | AskStep
 StepGenerator = Generator[Step, Any, R]
 """Decisions without I/O: they yield steps and receive the answers."""
 

@@ -106,27 +106,31 @@ class GatewayApp:
             return None
         exchange = Exchange(desk, self._client, ticket, delivery, self._options.final_tools)
         task = asyncio.ensure_future(exchange.run())
-        while not task.done():
-            is_final = ticket.is_last or exchange.handed_on or not ticket.turn.counts
-            seconds = desk.time.report_s if is_final else desk.time.work_s
-            await asyncio.wait({task, left}, timeout=_bound(seconds), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                break
-            if left.done():
+        try:
+            while not task.done():
+                is_final = ticket.is_last or exchange.handed_on or not ticket.turn.counts
+                seconds = desk.time.report_s if is_final else desk.time.work_s
+                await asyncio.wait({task, left}, timeout=_bound(seconds), return_when=asyncio.FIRST_COMPLETED)
+                if task.done():
+                    break
+                if left.done():
+                    await _cancel(task)
+                    raise ClientLeft
+                if (desk.time.report_s if is_final else desk.time.work_s) > 0:
+                    continue  # the reserve or the deadline has moved
+                if not is_final and exchange.handed_on:
+                    continue
+                exchange.must_charge = True
                 await _cancel(task)
-                raise ClientLeft
-            if (desk.time.report_s if is_final else desk.time.work_s) > 0:
-                continue  # the reserve or the deadline has moved
-            if not is_final and exchange.handed_on:
-                continue
-            exchange.must_charge = True
-            await _cancel(task)
-            desk.end_by_time()
-            if exchange.handed_on:
-                raise ClientLeft
-            if ticket.is_last or not ticket.turn.counts:
-                return desk.reports.make_last_reply(ticket)
-            return await desk.end_conversation(inbound, ticket.chat)
+                desk.end_by_time()
+                if exchange.handed_on:
+                    raise ClientLeft
+                if ticket.is_last or not ticket.turn.counts:
+                    return desk.reports.make_last_reply(ticket)
+                return await desk.end_conversation(inbound, ticket.chat)
+        finally:
+            if not task.done():  # this request itself was cancelled
+                await _cancel(task)
         task.result()
         if exchange.follow_up is not None:
             delivery.begin_reply()

@@ -17,7 +17,7 @@ from ..recorder import Recorder
 from ..request import Call, Reply
 from ..result import Result
 from ..rules.thresholds import StartCache
-from ..steadiness import Duplicates
+from ..steadiness import Duplicates, Reflection
 from .active_model import ActiveModel
 from .background_runs import BackgroundRuns
 from .calibration import LikelyTokens
@@ -82,7 +82,9 @@ class RunState:
         self.completion = CompletionState()
         if spec.completion.may_end_early:
             self.completion.checks_calls = True
-        self.reflections = Reflections()
+        reflection = spec.behaviour.reflection
+        self.reflections = None if reflection is None else Reflections(reflection)
+        """Reflections so far. None if the agent never reflects."""
         self.background = BackgroundRuns() if spec.children.in_background else None
         """Child runs in the background. None if the agent has none."""
         self.children: Sequence[Result] = ()
@@ -301,6 +303,9 @@ class Reflections:
     texts: Sequence[str] = ()
     last_turn = 0
     """Number of turns at the last reflection."""
+
+    def __init__(self, settings: Reflection) -> None:
+        self.settings = settings
 
     def start(self, turns: int) -> None:
         """Note that the model reflects after this many turns."""

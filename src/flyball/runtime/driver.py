@@ -234,9 +234,7 @@ class RunDriver:
             return await self._perform_effects(self._start_loop)
         self._task = DetachableTask()
         self.timer.on_alarm = self._watch_for_hang
-        return await self._task.run(
-            self._perform_effects(self._start_loop), self._continue_without, self._signal_cancelled
-        )
+        return await self._task.run(self._perform_effects(self._start_loop), self)
 
     async def _perform_effects(self, begin: Callable[[], Effect[Any] | None]) -> Result:
         """Perform effects until the loop ends or the run is cancelled. `begin` returns the first effect."""
@@ -263,7 +261,7 @@ class RunDriver:
         except BaseException:
             if times_left != self._times_left:  # this task was left behind, and another one drives the run
                 raise
-            self._signal_cancelled()
+            self.signal_cancelled()
             await self._close(effect)
             raise
         await self._close(effect)
@@ -288,7 +286,7 @@ class RunDriver:
         else:
             self._task.leave()
 
-    def _continue_without(self, task: asyncio.Task[Any]) -> Coroutine[Any, Any, Result]:
+    def continue_without(self, task: asyncio.Task[Any]) -> Coroutine[Any, Any, Result]:
         """Leave the task behind. The effect that hangs gets its answer, as at a deadline or on a cancel."""
         leave_behind(task, self._scope)
         self._times_left += 1
@@ -398,7 +396,7 @@ class RunDriver:
             self._next_check.cancel()
         self.signals.on_cancel = None
 
-    def _signal_cancelled(self) -> None:
+    def signal_cancelled(self) -> None:
         """Signal that the task was cancelled. The task of a child run is part of its parent's."""
         self.signals.send(Cancel("task" if self._plan.parent_run_id is None else "parent"))
 
@@ -428,7 +426,7 @@ class RunDriver:
             try:
                 error = await self._open_tools(sources)
             except BaseException:  # the task was cancelled
-                self._signal_cancelled()
+                self.signal_cancelled()
                 await self._play()
                 raise
             if error is not None and self._journal.history is not None:

@@ -50,12 +50,12 @@ def build_table(verdicts: Mapping[str, Mapping[str, str]], stories: list[str]) -
         cells: list[str] = []
         for name in names:
             verdict = verdicts[name].get(story, "")
-            cells.append(SHOWN.get(verdict, "–"))
+            cells.append(SHOWN.get(verdict, "-"))
             if verdict.startswith(_NOT_APPLICABLE):
                 reasons.setdefault(f"{TITLES[name]}: {verdict.removeprefix(_NOT_APPLICABLE)}", []).append(story)
         lines.append(f"| {story} | {' | '.join(cells)} |")
     notes = [f"- {reason} ({', '.join(of)})" for reason, of in reasons.items()]
-    return "\n".join([*lines, *(["", "Stories that do not apply (–):", ""] if notes else []), *notes])
+    return "\n".join([*lines, *(["", "Stories that do not apply (-):", ""] if notes else []), *notes])
 
 
 def list_stories() -> list[str]:

@@ -33,7 +33,7 @@ class LoopingProvider(ModelServer):
         self,
         line: Sendable | Callable[[Json], Sendable | None] | None = None,
         *,
-        report: str = _REPORT,
+        report: str | Line = _REPORT,
         tool: str | Sequence[str] | None = None,
         arguments: Mapping[str, Any] | None = None,
         output_tokens: int = 30,
@@ -51,7 +51,7 @@ class LoopingProvider(ModelServer):
         self._tokens_per_byte = tokens_per_byte
         self._tells_usage = tells_usage
         self._line = line
-        self._report = report
+        self._report = report if isinstance(report, Line) else say(report)
         self._tools = (tool,) if isinstance(tool, str) else tool
         self._arguments = arguments or {}
 
@@ -113,7 +113,7 @@ class LoopingProvider(ModelServer):
         if forced is not None:
             return self._call(next((offer for offer in offers if offer.name == forced), Offer(forced, {})), body)
         if is_last_request(body):
-            return say(self._report)
+            return self._report
         scripted = self._line(body) if callable(self._line) else self._line
         if scripted is not None:
             return scripted
