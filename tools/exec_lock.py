@@ -29,6 +29,7 @@ def lock_node(folder: Path) -> None:
         run_npm("install", *NPM_OPTIONS, "--package-lock-only", "--save-exact", *packages, folder=work)
         lock = json.loads((work / "package-lock.json").read_text())
         manifest = json.loads((work / "package.json").read_text())
+    lock["name"] = folder.name  # instead of the temporary folder's
     for path, entry in lock["packages"].items():
         entry.pop("resolved", None)
         _drop_missing(lock["packages"], path, entry)
