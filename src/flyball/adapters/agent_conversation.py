@@ -68,13 +68,13 @@ class AgentConversations:
 
         A call of the same agent counts before one of another agent, from which it took over. None if all are unknown.
         """
-        ids = list(call_ids)
+        other: AgentConversation | None = None
         with self._lock:
-            for owner in (agent, None):
-                for call_id in ids:
-                    if (owner, call_id) in self._by_call:
-                        return self._by_call[owner, call_id]
-        return None
+            for call_id in call_ids:
+                if (agent, call_id) in self._by_call:
+                    return self._by_call[agent, call_id]
+                other = other or self._by_call.get((None, call_id))
+        return other
 
     def add(self, agent: str = "", level: int = 0) -> AgentConversation:
         """Begin a conversation."""

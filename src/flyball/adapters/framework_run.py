@@ -8,15 +8,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..budget.price import Unpriced
-from ..errors import UsageError
+from ..budget.registry import IterationBudgetRegistry
+from ..errors import UsageError, describe_error
 from ..governor.ending import RunEnding
 from ..governor.governed_run import GovernedRun
+from ..history.stored_run import StoredRun
 from ..result import Result, Stop
+from ..store import Start
 from .adapter_options import AdapterOptions
 from .agent_conversation import AgentConversation, AgentConversations
 from .model_requests import ModelRequests
 from .request_steps import Steps
-from .run_log import RunLog
 
 if TYPE_CHECKING:
     from ..budget.run_budget import TurnBudget
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from .model_port import AskedModel, ModelPort
 
 R = TypeVar("R")
+_MAX_TASK_CHARS = 200
 _MIN_TOOL_S = 0.001
 """Seconds of a call that has no time left. Frameworks refuse 0."""
 
@@ -61,11 +64,20 @@ class FrameworkRun:
         within = options.within
         if within is None and self._above is not None:
             within = self._above.run.envelope
-        self.options = replace(options, within=within, unpriced=Unpriced.TOKENS_ONLY)
+        registry = options.registry or IterationBudgetRegistry()  # reads the settings, once
+        self.options = replace(options, within=within, unpriced=Unpriced.TOKENS_ONLY, registry=registry)
         self._ending = RunEnding()
-        self._run = GovernedRun(self.options, self._ending, reserves_each_report=True)
+        own = replace(self.options, price=None)  # each request has the price of its model
+        self._run = GovernedRun(own, self._ending, reserves_each_report=True)
         self._requests = ModelRequests(self._run, self._ending, self.options, refuses_unpriced=options.unpriced)
-        self._log = RunLog(options, framework.module, task)
+        self._start = Start(
+            at=self.options.clock.wall(),
+            agent=framework.module,
+            session=options.session_id,
+            task=task[:_MAX_TASK_CHARS],
+            metadata=options.metadata,
+        )
+        self._record = StoredRun(options.store, options.run_id)
         self._token: Token[Place | None] | None = None
         self.is_open = False
 
@@ -88,7 +100,7 @@ class FrameworkRun:
 
     def open(self) -> None:
         """Begin the run."""
-        self._log.start()
+        self._record.start(self._start)
         self._run.start(self.options.rules, self.options.metadata)
         self._run.require_parallel()
         self.is_open = True
@@ -170,7 +182,9 @@ class FrameworkRun:
             self._requests.close()
             self._run.close(self._requests.describe_failure(error))
             self.result.state = {"conversations": self._requests.describe()}
-            self._log.finish(self.result)
+            self._record.finish(self.result)
+            if self._record.error is not None:
+                self.result.store_error = describe_error(self._record.error)
 
     async def aask(self, conversation: AgentConversation, asked: AskedModel, port: ModelPort[R]) -> R:
         """Make a request of an agent: as a turn, as the last request with the report, or with a synthetic reply."""

@@ -47,6 +47,7 @@ from .openai_replies import (
     read_response,
     read_results,
 )
+from .tool_threads import run_apart
 
 if TYPE_CHECKING:
     from agents.result import RunResultStreaming
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
 
 HOSTED_TOOLS = (CodeInterpreterTool, FileSearchTool, HostedMCPTool, ImageGenerationTool, WebSearchTool)
 """Tools that run at the provider, which makes as many calls of them as it likes."""
+
+_SYNC_MARKER = "__agents_sync_function_tool__"
+"""Attribute by which the SDK knows `def` tools. It calls them in a thread that the event loop waits for at its end."""
 
 
 @dataclass(slots=True)
@@ -90,7 +94,7 @@ class InputFilter:
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
         """Note the agent, and return the input of the user's own filter."""
         agent, conversations = data.agent, self.run.conversations
-        call_ids = [found for item in reversed(data.model_data.input) if (found := get_call_id(item))]
+        call_ids = (found for item in reversed(data.model_data.input) if (found := get_call_id(item)))
         conversation = conversations.find_by_calls(id(agent), call_ids)
         if conversation is None:
             above = _asking.get()
@@ -130,8 +134,8 @@ class ModelArguments(dict[str, Any]):
         added = [{"role": "user", "content": text} for text in edits.texts]
         return {**self, "model_settings": settings, "input": [*self.history, *added]}
 
-    def describe(self, model: str) -> AskedModel:
-        """Return the request in Flyball's form."""
+    def describe(self, model: str, open_calls: Collection[str]) -> AskedModel:
+        """Return the request in Flyball's form, with the results of the calls that are open."""
         schemas = [(tool.name, getattr(tool, "params_json_schema", None)) for tool in self.tools]
         return AskedModel(
             model=model,
@@ -141,7 +145,7 @@ class ModelArguments(dict[str, Any]):
             tools=tuple(tool.name for tool in self.tools),
             handoffs=tuple(handoff.tool_name for handoff in self.handoffs),
             has_schema=self.schema is not None,
-            results=read_results(self.history),
+            results=read_results(self.history, open_calls),
         )
 
 
@@ -226,12 +230,14 @@ class HeldModel(Model):
     def __init__(self, run: FrameworkRun, config: RunConfig) -> None:
         self._run = run
         self._config = config
+        self._bounded: dict[int, tuple[FunctionTool, FunctionTool]] = {}
+        """Tools and their copies with a time limit, by the ids of the tools. A copy takes long."""
 
     async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
         """Make a request within the limits of the run."""
         asking, arguments = self._find_asking(), self._read_arguments(args, kwargs)
         port = OpenAIPort(partial(self._find_model, asking.agent), arguments)
-        response = await self._run.aask(asking.conversation, self._describe(asking.agent, arguments), port)
+        response = await self._run.aask(asking.conversation, self._describe(asking, arguments), port)
         self._prepare_calls(asking, arguments.tools, response.output)
         return response
 
@@ -241,7 +247,7 @@ class HeldModel(Model):
         events: asyncio.Queue[TResponseStreamEvent | None] = asyncio.Queue()
         find_model, holds = partial(self._find_model, asking.agent), self._run.may_deny_calls and bool(arguments.tools)
         port = OpenAIStreamPort(find_model, arguments, events.put_nowait, holds)
-        task = asyncio.ensure_future(self._run.aask(asking.conversation, self._describe(asking.agent, arguments), port))
+        task = asyncio.ensure_future(self._run.aask(asking.conversation, self._describe(asking, arguments), port))
         task.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:
@@ -277,9 +283,10 @@ class HeldModel(Model):
             arguments["model_settings"] = get_default_model_settings(chosen).resolve(arguments["model_settings"])
         return arguments
 
-    def _describe(self, agent: Agent[Any], arguments: ModelArguments) -> AskedModel:
-        chosen = self._config.model or agent.model or get_default_model()
-        return arguments.describe(name_model(getattr(chosen, "model", None) if isinstance(chosen, Model) else chosen))
+    def _describe(self, asking: Asking, arguments: ModelArguments) -> AskedModel:
+        chosen = self._config.model or asking.agent.model or get_default_model()
+        name = getattr(chosen, "model", None) if isinstance(chosen, Model) else chosen
+        return arguments.describe(name_model(name), asking.conversation.open_calls)
 
     def _prepare_calls(self, asking: Asking, tools: list[Tool], output: Sequence[Any]) -> None:
         """Remember the calls of a reply, and give each tool that may be called the time that is left.
@@ -293,8 +300,14 @@ class HeldModel(Model):
             if isinstance(tool, FunctionTool) and not isinstance(getattr(tool, "_agent_instance", None), Agent):
                 seconds = min(self._run.find_tool_seconds(tool.name), tool.timeout_seconds or math.inf)
                 if seconds < math.inf:
-                    tools[index] = bounded = copy.copy(tool)
+                    original, bounded = self._bounded.get(id(tool), (None, None))
+                    if bounded is None or original is not tool:
+                        bounded = copy.copy(tool)
+                        if getattr(tool.on_invoke_tool, _SYNC_MARKER, False):
+                            bounded.on_invoke_tool = partial(run_apart, tool.on_invoke_tool)
+                        self._bounded[id(tool)] = tool, bounded
                     bounded.timeout_seconds = seconds
+                    tools[index] = bounded
 
 
 def list_hosted_tools(agent: Agent[Any]) -> list[str]:

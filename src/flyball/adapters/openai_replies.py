@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -124,12 +124,13 @@ def get_call_id(item: object) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def read_results(items: Iterable[TResponseInputItem]) -> dict[str, str]:
-    """Return the results of tool calls in a history, by the ids of the calls."""
+def read_results(items: Sequence[TResponseInputItem], call_ids: Collection[str]) -> dict[str, str]:
+    """Return the results of these tool calls in a history, by the ids of the calls."""
     results: dict[str, str] = {}
-    for item in items:
+    for item in reversed(items):
+        if len(results) == len(call_ids):
+            break
         call_id, fields = get_call_id(item), cast("Mapping[str, Any]", item)
-        if call_id is not None and str(fields.get("type", "")).endswith("_output"):
-            output = fields.get("output")
-            results[call_id] = output if isinstance(output, str) else str(output)
+        if call_id in call_ids and str(fields.get("type", "")).endswith("_output"):
+            results[cast("str", call_id)] = str(fields.get("output"))
     return results
