@@ -16,7 +16,7 @@ from flyball.models.scripted import Line
 from flyball.testing.server import LoopingProvider, Sent, StatusReply
 from flyball.wire.bodies import Json, get_dict, get_dicts
 
-MAX_REQUESTS = 40
+MAX_REQUESTS = 15
 """Requests after which a provider lets a program end that nothing has stopped."""
 MODEL = "gpt-4o"
 
