@@ -30,6 +30,8 @@ TIMEOUT_S = 600
 TOOLS = ("pytest", "hypothesis", "anyio", "trio")
 """Packages of the tests, in their locked versions."""
 EXTRAS = "cli,gateway"
+OFFLINE = {"CREWAI_DISABLE_TELEMETRY": "true", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+"""Variables without which frameworks ask the network for what no test needs."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Adapted:
 
 
 CREWAI = Framework("CrewAI", "crewai", "crewai", "1.0.0", "1.15.30")
-AGNO = Framework("Agno", "agno", "agno", "2.0.0", "3.1.10")
+AGNO = Framework("Agno", "agno", "agno", "2.3.0", "3.1.10")
 SMOLAGENTS = Framework("smolagents", "smolagents", "smolagents", "1.20.0", "1.26.0")
 ADAPTED = {
     "openai_agents": Adapted(frameworks.OPENAI_AGENTS),
@@ -57,8 +59,8 @@ ADAPTED = {
     "litellm": Adapted(frameworks.LITELLM, ("openai==2.30.0",), ("mcp==2.3.0",)),
     "claude": Adapted(frameworks.CLAUDE),
     "crewai": Adapted(CREWAI),
-    "agno": Adapted(AGNO, ("openai==2.30.0",), ("openai==3.51.0",)),
-    "smolagents": Adapted(SMOLAGENTS, ("openai==2.30.0",), ("openai==3.51.0",), "[openai]"),
+    "agno": Adapted(AGNO, ("openai==2.54.0",), ("openai==3.51.0",)),
+    "smolagents": Adapted(SMOLAGENTS, ("openai==2.54.0",), ("openai==3.51.0",), "[openai]"),
 }
 
 
@@ -100,7 +102,7 @@ class Environment:
             self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default", f"--junitxml={report}",
             *(path for path in paths if (ROOT / path).exists()), "tests/adapters/test_programs.py",
         ]  # fmt: skip
-        environment = os.environ | {"FLYBALL_TESTS_OF_ADAPTER": self.module}
+        environment = os.environ | OFFLINE | {"ADAPTER_UNDER_TEST": self.module}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
         row = Row(self, *count(report), time.monotonic() - started)
         if not row.is_good:

@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportMissingTypeStubs=false
 import asyncio
 import gc
 import time
@@ -7,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain.agents import create_agent
+from langchain import agents
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_core.language_models import BaseChatModel
@@ -26,6 +28,7 @@ from flyball.errors import UsageError
 from flyball.rules import RuleSet
 from flyball.store import MemoryStore
 
+create_agent: Any = agents.create_agent
 TASK: Any = {"messages": [HumanMessage("Count.")]}
 Reply = AIMessage | Callable[["Script", list[BaseMessage], dict[str, Any]], AIMessage]
 USAGE = {"input_tokens": 20, "output_tokens": 5, "total_tokens": 25, "input_token_details": {"cache_read": 8}}
@@ -134,7 +137,7 @@ def test_async_agent_is_held() -> None:
 def test_streamed_agent_is_held() -> None:
     middleware = langchain.govern(Limits(turns=2))
     agent = create_agent(Script(), [add], middleware=[middleware])
-    texts = [chunk.text for chunk, _ in agent.stream(TASK, stream_mode="messages") if isinstance(chunk, AIMessage)]  # pyright: ignore[reportUnknownMemberType, reportGeneralTypeIssues, reportUnknownVariableType]
+    texts = [chunk.text for chunk, _ in agent.stream(TASK, stream_mode="messages") if isinstance(chunk, AIMessage)]
     assert "".join(texts) == "I counted."
     assert (middleware.result().stop, middleware.result().requests) == ("budget", 3)
 
@@ -341,12 +344,12 @@ def test_error_of_a_tool_fails_the_run_when_its_graph_is_gone() -> None:
 def test_run_that_is_left_is_cancelled() -> None:
     middleware = langchain.govern(Limits(turns=5))
     agent = create_agent(Script(), [add], middleware=[middleware])
-    stream = agent.stream(TASK)  # pyright: ignore[reportUnknownMemberType]
+    stream = agent.stream(TASK)
     for _ in range(3):
         next(stream)
     with pytest.raises(UsageError, match="has not ended"):
         middleware.result()
-    stream.close()  # pyright: ignore[reportAttributeAccessIssue]
+    stream.close()
     del stream
     gc.collect()
     assert middleware.result().stop == "cancelled"
@@ -355,7 +358,7 @@ def test_run_that_is_left_is_cancelled() -> None:
 def test_run_goes_on_after_an_interrupt_with_the_same_budgets() -> None:
     middleware = langchain.govern(Limits(turns=3))
     asks = HumanInTheLoopMiddleware(interrupt_on={"add": True})
-    agent: Any = create_agent(Script(), [add], middleware=[middleware, asks], checkpointer=InMemorySaver())
+    agent = create_agent(Script(), [add], middleware=[middleware, asks], checkpointer=InMemorySaver())
     config = {"configurable": {"thread_id": "1"}}
     state = agent.invoke(TASK, config)
     requests = 1

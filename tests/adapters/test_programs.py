@@ -18,7 +18,7 @@ SECTIONS = {
     "agno": "Agno",
     "smolagents": "smolagents",
 }
-TESTED = os.environ.get("FLYBALL_TESTS_OF_ADAPTER")
+TESTED = os.environ.get("ADAPTER_UNDER_TEST")
 NAMES = [TESTED] if TESTED else ["litellm", "claude", "crewai", "agno", "smolagents"]
 
 

@@ -1,24 +1,20 @@
-"""Middleware of LangChain agents: opens and closes runs, and passes requests and tool calls on."""
+"""Middleware of LangChain agents: opens runs, and passes requests and tool calls on."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, wraps
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired
-from weakref import finalize
+from uuid import UUID
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import OmitFromInput
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import StructuredTool
-from langgraph.config import get_config
-from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
@@ -26,79 +22,27 @@ from .._internal.timeouts import TimeIsOver, await_within, call_within
 from ..errors import UsageError
 from ..result import Result
 from .adapter_options import AdapterOptions, renew_run_id
-from .agent_conversation import AgentConversation
 from .framework_run import FrameworkRun, find_place
 from .frameworks import LANGCHAIN
+from .langchain_graphs import GRAPHS, AgentRun, GraphRun, find_scope
 from .langchain_model import LangChainPort, describe_request
-from .results import attach, remember
+from .results import remember, remember_name
 from .tool_threads import TOOL_THREADS
 
 if TYPE_CHECKING:
     from langchain.agents.middleware.types import ToolCallRequest
 
+    Middleware = AgentMiddleware[Any, Any, Any]
+else:  # the number of its parameters depends on the version
+    Middleware = AgentMiddleware
+
 ToolReply = ToolMessage | Command[Any]
-
-
-@dataclass(eq=False)
-class AgentRun:
-    """Call of a governed agent."""
-
-    run: FrameworkRun
-    conversation: AgentConversation
-    is_own: bool
-    """Whether the run is the agent's own, and not that of the agent above it."""
-    is_resumable: bool
-    """Whether the agent has a checkpointer, so that its graph may end and go on later."""
-    error: BaseException | None = None
-    """Error that the agent may have ended with, because nothing came after it."""
-    active: int = 0
-    """Requests and tool calls in progress."""
-    last_at: float = 0.0
-    """Clock time at which the last of them ended."""
-
-    def close(self, error: BaseException | None = None) -> None:
-        """End the run, if it is the agent's own."""
-        if self.is_own:
-            self.run.close(error)
-
-
-class RunId(str):
-    """Id of a run in the state of its agent. The graph keeps this object while it runs, and tells of no failure."""
-
-    agent_run: AgentRun
 
 
 class GovernedState(AgentState[Any]):
     """State of a governed agent."""
 
     flyball_run_id: NotRequired[Annotated[str, OmitFromInput]]
-
-
-_left: SimpleQueue[AgentRun] = SimpleQueue()
-"""Runs whose graph is gone. Finalizers put them here, because they may run at any time and must not close them."""
-
-
-def close_left_runs(*, is_exit: bool = False) -> None:
-    """Close the runs whose graph ended with an error, or was left."""
-    while True:
-        try:
-            one = _left.get_nowait()
-        except Empty:
-            return
-        if one.error is None and one.is_resumable and not is_exit:
-            continue  # it was interrupted
-        if one.error is None and one.is_own:
-            one.run.cancel()
-        one.close(one.error)
-
-
-atexit.register(close_left_runs, is_exit=True)  # before the first finalizer, so that it comes after all of them
-
-
-if TYPE_CHECKING:
-    Middleware = AgentMiddleware[GovernedState, Any, Any]
-else:  # the number of its parameters depends on the version
-    Middleware = AgentMiddleware
 
 
 class GovernMiddleware(Middleware):
@@ -108,21 +52,23 @@ class GovernMiddleware(Middleware):
 
     def __init__(self, options: AdapterOptions) -> None:
         super().__init__()
+        GRAPHS.watch()
         self._options = options
-        self._runs: dict[str, AgentRun] = {}
+        self._graphs: dict[UUID | None, GraphRun] = {}
+        """Graphs in progress."""
+        self._agents: dict[str, AgentRun] = {}
+        """Agents in progress or interrupted, by the ids in their states."""
+        self._runs: dict[str, FrameworkRun] = {}
+        """Newest runs by their ids."""
 
     def result(self, run_id: str | None = None) -> Result:
         """Return the result of a run, by the `flyball_run_id` in the state of its agent. None means the newest.
 
-        Raises UsageError if the run is not known, or has not ended.
+        Raises UsageError if the run is not known, or has not ended. An interrupted run has not ended.
         """
-        close_left_runs()
         if not self._runs if run_id is None else run_id not in self._runs:
             raise UsageError("no run of this middleware is known" if run_id is None else f"run {run_id} is not known")
-        one = self._runs[next(reversed(self._runs)) if run_id is None else run_id]
-        if one.error is not None and not one.active:
-            one.close(one.error)
-        return one.run.result
+        return self._runs[next(reversed(self._runs)) if run_id is None else run_id].result
 
     def before_agent(self, state: GovernedState, runtime: Runtime[Any]) -> dict[str, Any]:
         """Open a run."""
@@ -133,35 +79,32 @@ class GovernMiddleware(Middleware):
         return {"flyball_run_id": self._open(state)}
 
     def after_agent(self, state: GovernedState, runtime: Runtime[Any]) -> None:
-        """Close the run with the answer of its agent."""
-        self._close(state)
+        """Note the answer of the agent."""
+        self._end(state)
 
     async def aafter_agent(self, state: GovernedState, runtime: Runtime[Any]) -> None:
-        """Close the run with the answer of its agent."""
-        self._close(state)
+        """Note the answer of the agent."""
+        self._end(state)
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Make a request to the model as a turn of the run, or as its last request."""
-        one = self._find(request.state)
-        with _activity(one):
-            return one.run.ask(one.conversation, describe_request(request), LangChainPort(request, handler))
+        agent = self._find(request.state)
+        return agent.run.ask(agent.conversation, describe_request(request), LangChainPort(request, handler))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """Make a request to the model as a turn of the run, or as its last request."""
-        one = self._find(request.state)
-        with _activity(one):
-            return await one.run.aask(one.conversation, describe_request(request), LangChainPort(request, handler))
+        agent = self._find(request.state)
+        return await agent.run.aask(agent.conversation, describe_request(request), LangChainPort(request, handler))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolReply]) -> ToolReply:
         """Make a tool call within the time of the run."""
-        one = self._find(request.state)
-        with _activity(one, enters=True):
+        with self._enter(request) as seconds:
             try:
-                return call_within(one.run.find_tool_seconds(request.tool_call["name"]), partial(handler, request))
+                return call_within(seconds, partial(handler, request))
             except TimeIsOver:
                 return _tell_timeout(request)
 
@@ -169,81 +112,71 @@ class GovernMiddleware(Middleware):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolReply]]
     ) -> ToolReply:
         """Make a tool call within the time of the run."""
-        one = self._find(request.state)
-        with _activity(one, enters=True):
+        with self._enter(request) as seconds:
             try:
-                seconds = one.run.find_tool_seconds(request.tool_call["name"])
                 return await await_within(seconds, partial(handler, _move_to_thread(request)))
             except TimeIsOver:
                 return _tell_timeout(request)
 
-    def _open(self, state: GovernedState) -> RunId:
-        close_left_runs()
-        place = find_place()
-        above = None if place is None else self._find_shared(place.run)
-        if place is not None and above is not None:
-            conversation = place.run.conversations.add(level=place.own_level)
-            one = AgentRun(place.run, conversation, is_own=False, is_resumable=False)
-        else:
-            one = self._start(_find_task(state))
-        run_id = RunId(one.run.options.run_id)
-        run_id.agent_run = one
-        attach(run_id, one.run)
-        finalize(run_id, _left.put, one)
-        return run_id
+    @contextmanager
+    def _enter(self, request: ToolCallRequest) -> Generator[float]:
+        """Make the run that of the agents that a tool calls. The value is the seconds that the call may take."""
+        agent = self._find(request.state)
+        token = agent.run.enter(agent.conversation)
+        try:
+            yield agent.run.find_tool_seconds(request.tool_call["name"])
+        finally:
+            agent.run.leave(token)
 
-    def _start(self, task: str, key: str | None = None) -> AgentRun:
+    def _open(self, state: GovernedState) -> str:
+        """Open a run, or join that of the graph around the agent; return the id of the agent for its state."""
+        task = str(state["messages"][-1].text) if state["messages"] else ""
+        place, level = find_place(), 0
+        graph = self._graphs.get(find_scope())
+        if place is not None:
+            around = (one for one in self._graphs.values() if one.run is place.run)
+            graph = next(around, None)
+            level = 0 if graph is None else place.own_level
+        if graph is None:
+            graph = self._open_graph(task)
+        agent = AgentRun(graph, graph.run.conversations.add(level=level))
+        run_id = graph.run.options.run_id
+        return self._add(agent, f"{run_id}/{agent.conversation.number}" if agent.conversation.number > 1 else run_id)
+
+    def _open_graph(self, task: str, run_id: str | None = None) -> GraphRun:
+        scope = find_scope()
         run = FrameworkRun(renew_run_id(self._options), LANGCHAIN, task)
         run.open()
-        one = AgentRun(run, run.conversations.add(), is_own=True, is_resumable=_has_checkpointer())
-        remember(self._runs, key or run.options.run_id, one)
-        return one
+        graph = GraphRun(run)
+        remember(self._runs, run_id or run.options.run_id, run)
+        if scope is not None:
+            self._graphs[scope] = graph
+        GRAPHS.call_at_end(scope, graph.end)
+        GRAPHS.call_at_end(scope, lambda _: self._graphs.pop(scope, None))
+        return graph
 
-    def _find_shared(self, run: FrameworkRun) -> AgentRun | None:
-        """Return the run above, if this middleware opened it."""
-        one = self._runs.get(run.options.run_id)
-        return one if one is not None and one.run is run and run.is_open else None
+    def _add(self, agent: AgentRun, run_id: str) -> str:
+        self._agents[run_id] = agent
+        remember_name(run_id, agent.run)
+        GRAPHS.call_at_end(GRAPHS.find_graph(), agent.leave)
+        return run_id
 
     def _find(self, state: Any) -> AgentRun:
-        """Return the run of a state. A graph that goes on after an interrupt has only the id from its checkpoint."""
+        """Return the agent of a state. One that was interrupted goes on with its budgets."""
         run_id: str = state["flyball_run_id"]
-        if isinstance(run_id, RunId):
-            return run_id.agent_run
-        one = self._runs.get(run_id)
-        if one is None or not one.run.is_open:
-            return self._start("", run_id)  # in another process, or after the end
-        if not one.active:
-            one.run.postpone(one.run.now() - one.last_at, "interrupt")
-        return one
+        agent = self._agents.get(run_id)
+        if agent is None or not agent.run.is_open:  # it goes on after its end, or in another process
+            graph = self._open_graph("", run_id)
+            agent = AgentRun(graph, graph.run.conversations.add())
+            self._add(agent, run_id)
+        agent.graph.resume()
+        return agent
 
-    def _close(self, state: GovernedState) -> None:
-        one = self._find(state)
-        messages = state["messages"]
-        text = messages[-1].text if messages and isinstance(messages[-1], AIMessage) else ""
-        if one.is_own:
-            one.run.complete(str(text) or str(state.get("structured_response", "")))
-            one.close()
-
-
-@contextmanager
-def _activity(one: AgentRun, *, enters: bool = False) -> Generator[None]:
-    """Note a request or a tool call, and its error. With `enters`, this is the run of agents that are called here."""
-    one.active += 1
-    token = one.run.enter(one.conversation) if enters else None
-    try:
-        yield
-        one.error = None
-    except GraphBubbleUp:  # an interrupt
-        raise
-    except BaseException as error:
-        one.error = error
-        attach(error, one.run)
-        raise
-    finally:
-        one.active -= 1
-        one.last_at = one.run.now()
-        if token is not None:
-            one.run.leave(token)
+    def _end(self, state: GovernedState) -> None:
+        agent, messages = self._find(state), state["messages"]
+        text = str(messages[-1].text) if messages and isinstance(messages[-1], AIMessage) else ""
+        agent.end(text or str(state.get("structured_response", "")))
+        self._agents.pop(state.get("flyball_run_id", ""), None)
 
 
 def _move_to_thread(request: ToolCallRequest) -> ToolCallRequest:
@@ -268,12 +201,3 @@ def _tell_timeout(request: ToolCallRequest) -> ToolMessage:
     call = request.tool_call
     text = f"{call['name']} took too long and was stopped."
     return ToolMessage(text, tool_call_id=call["id"] or "", name=call["name"], status="error")
-
-
-def _find_task(state: GovernedState) -> str:
-    messages = state["messages"]
-    return str(messages[-1].text) if messages else ""
-
-
-def _has_checkpointer() -> bool:
-    return bool(get_config().get("configurable", {}).get("__pregel_checkpointer"))

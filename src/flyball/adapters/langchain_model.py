@@ -19,12 +19,11 @@ from ..budget.usage import Usage
 from ..request import Call, Finish, Reply
 from ..wire.bodies import get_dict
 from ..wire.schema_fit import fit_schema
-from .model_port import AskedModel, Edits, parse_usage
+from .client_retries import ModelCopies, without_retries
+from .model_port import CALL_BYTES, MESSAGE_BYTES, SCHEMA_BYTES, AskedModel, Edits, parse_usage
 
 _CAP_FIELDS = ("max_tokens", "max_output_tokens", "num_predict")
 """Names under which models take the longest reply. Most take the first."""
-_SCHEMA_BYTES = 300
-"""Bytes of the schema of a tool, about."""
 _BLOCKS_OF_CALLS = ("tool_use", "function_call", "tool_call")
 _ask_by_name = lru_cache(8)(init_chat_model)
 
@@ -54,9 +53,8 @@ class LangChainPort:
     def send(self, edits: Edits) -> Any:
         """Make the request with these changes."""
         request = self.request
-        model, settings = request.model, dict(request.model_settings)
-        if edits.model is not None:
-            model = _ask_by_name(edits.model)
+        model = request.model if edits.model is None else _ask_by_name(edits.model)
+        model, settings = _COPIES.get(model), dict(request.model_settings)
         if edits.max_output_tokens is not None:
             settings[_find_cap_field(model)] = edits.max_output_tokens
         if edits.is_last:
@@ -115,6 +113,26 @@ def _forbid_calls(model: BaseChatModel, own_tools: int) -> BaseChatModel:
     copy = model.model_copy()
     vars(copy)["bind_tools"] = bind_tools
     return copy
+
+
+def _copy_without_retries(model: BaseChatModel) -> BaseChatModel:
+    """Return a copy of a model whose OpenAI or Anthropic clients make no retries; the model itself if it has none."""
+    fields: dict[str, Any] = {}
+    for name in ("root_client", "root_async_client", "_client", "_async_client"):
+        client = without_retries(getattr(model, name, None))
+        if client is not None:
+            fields[name] = client
+    for name, root in (("client", "root_client"), ("async_client", "root_async_client")):
+        if root in fields:
+            fields[name] = fields[root].chat.completions
+    if not fields:
+        return model
+    copy = model.model_copy()
+    vars(copy).update(fields)
+    return copy
+
+
+_COPIES = ModelCopies(_copy_without_retries)
 
 
 def _find_no_choice(model: BaseChatModel) -> Any:
@@ -208,13 +226,13 @@ def _find_tool_name(tool: Any) -> str:
 
 def _count_bytes(message: BaseMessage) -> int:
     content = message.content
-    size = len(content) if isinstance(content, str) else len(str(content))
-    return size + sum(len(str(call["args"])) + len(call["name"]) for call in getattr(message, "tool_calls", ()))
+    size = MESSAGE_BYTES + (len(content) if isinstance(content, str) else len(str(content)))
+    return size + sum(CALL_BYTES + len(str(call["args"])) for call in getattr(message, "tool_calls", ()))
 
 
 def _count_tool_bytes(tool: BaseTool | dict[str, Any]) -> int:
     # The schema is expensive to build, and its size matters for the first request only.
-    return len(str(tool)) if isinstance(tool, dict) else len(tool.description) + _SCHEMA_BYTES
+    return len(str(tool)) if isinstance(tool, dict) else len(tool.description) + SCHEMA_BYTES
 
 
 def _find_results(messages: Sequence[BaseMessage]) -> dict[str, str]:

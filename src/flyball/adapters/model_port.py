@@ -12,6 +12,8 @@ from ..errors import ConfigError
 from ..request import Reply
 
 R = TypeVar("R")
+MESSAGE_BYTES, CALL_BYTES, SCHEMA_BYTES = 40, 100, 300
+"""Bytes that requests have for each message, call and schema of a tool besides their content, about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ class _GovernedAgentRun(AbstractCapability[Any]):
         remember(self._runs, ctx.run_id or governed.options.run_id, governed)
         self._conversation = governed.conversations.add(_find_name(ctx))
         self._run = governed
-        token = _governed.set(ctx.run_id)
+        tokens = _governed.set(ctx.run_id), governed.enter(self._conversation)
         try:
             returned = await handler()
         except BaseException as error:
@@ -75,7 +75,8 @@ class _GovernedAgentRun(AbstractCapability[Any]):
             attach(error, governed)
             raise
         finally:
-            _governed.reset(token)
+            _governed.reset(tokens[0])
+            governed.leave(tokens[1])
         if isinstance(returned.output, DeferredToolRequests):
             governed.pause()
         else:
@@ -99,14 +100,11 @@ class _GovernedAgentRun(AbstractCapability[Any]):
         """Make a tool call within the time of the run."""
         if self._run is None:
             return await handler(args)
-        token = self._run.enter(self._conversation)
         try:
             with Agent.using_thread_executor(TOOL_THREADS):
                 return await await_within(self._run.find_tool_seconds(call.tool_name), partial(handler, args))
         except TimeIsOver:
             return f"{call.tool_name} took too long and was stopped."
-        finally:
-            self._run.leave(token)
 
 
 def _find_name(ctx: RunContext[Any]) -> str:

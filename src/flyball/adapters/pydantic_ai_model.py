@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast
@@ -23,10 +24,9 @@ from pydantic_ai.settings import ModelSettings
 from ..budget.usage import Usage
 from ..request import Call, Finish, Reply
 from ..wire.schema_fit import fit_schema
-from .model_port import AskedModel, Edits, parse_usage
+from .client_retries import ModelCopies, without_retries
+from .model_port import CALL_BYTES, MESSAGE_BYTES, SCHEMA_BYTES, AskedModel, Edits, parse_usage
 
-_SCHEMA_BYTES = 300
-"""Bytes of the schema of a tool, about."""
 _infer = lru_cache(8)(infer_model)
 
 
@@ -35,7 +35,7 @@ def describe_request(context: ModelRequestContext) -> AskedModel:
     parameters, messages = context.model_request_parameters, context.messages
     tools = [*parameters.function_tools, *parameters.output_tools]
     cap = (context.model_settings or {}).get("max_tokens")
-    size = sum(map(_count_bytes, messages)) + sum(len(tool.description or "") + _SCHEMA_BYTES for tool in tools)
+    size = sum(map(_count_bytes, messages)) + sum(len(tool.description or "") + SCHEMA_BYTES for tool in tools)
     return AskedModel(
         model=_find_name(context.model),
         input_bytes=size,
@@ -68,7 +68,7 @@ class PydanticAIPort:
         added = [UserPromptPart(text) for text in edits.texts]
         changed = replace(
             context,
-            model=context.model if edits.model is None else _infer(edits.model),
+            model=_COPIES.get(context.model if edits.model is None else _infer(edits.model)),
             messages=[*context.messages, ModelRequest(added)] if added else context.messages,
             model_settings=cast("ModelSettings", settings),
         )
@@ -105,6 +105,21 @@ class PydanticAIPort:
         """Return the reply without some of its calls."""
         kept = [part for part in reply.parts if not (isinstance(part, ToolCallPart) and part.tool_call_id in call_ids)]
         return replace(reply, parts=kept)
+
+
+def _copy_without_retries(model: Model) -> Model:
+    """Return a copy of a model whose OpenAI or Anthropic client makes no retries; the model itself if it has none."""
+    provider = getattr(model, "_provider", None)
+    client = without_retries(getattr(provider, "_client", None))
+    if client is None:
+        return model
+    changed, changed_provider = copy(model), cast("Any", copy(provider))
+    changed_provider._client = client
+    vars(changed)["_provider"] = changed_provider
+    return changed
+
+
+_COPIES = ModelCopies(_copy_without_retries)
 
 
 def _find_final_tool(parameters: ModelRequestParameters) -> str | None:
@@ -148,6 +163,7 @@ def _find_results(messages: Sequence[ModelMessage]) -> dict[str, str]:
 def _count_bytes(message: ModelMessage) -> int:
     size = 0
     for part in message.parts:
+        size += CALL_BYTES if isinstance(part, ToolCallPart) else MESSAGE_BYTES
         content: Any = getattr(part, "content", None) or getattr(part, "args", "")
         size += len(content) if isinstance(content, str) else len(str(content))
     return size

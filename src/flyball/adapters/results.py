@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
-from weakref import finalize
+from weakref import WeakValueDictionary, finalize
 
 from ..errors import UsageError
 
@@ -17,6 +16,8 @@ _MAX_RUNS = 1_000
 """Newest runs whose results an object that governs many keeps."""
 _runs: dict[int, GovernedFramework] = {}
 """Runs of objects that take no attributes, by the ids of the objects."""
+_named: WeakValueDictionary[str, GovernedFramework] = WeakValueDictionary()
+"""Runs by the ids that the states of agents have."""
 
 
 class GovernedFramework(Protocol):
@@ -44,6 +45,11 @@ def attach(returned: Any, run: GovernedFramework) -> bool:
     return True
 
 
+def remember_name(run_id: str, run: GovernedFramework) -> None:
+    """Make a run known by the id in the state of its agent, as long as it exists."""
+    _named[run_id] = run
+
+
 def remember(runs: dict[str, T], run_id: str, run: T) -> None:
     """Add a run to those that an object governs, and forget the oldest."""
     runs[run_id] = run
@@ -56,10 +62,13 @@ def result_of(returned: object) -> Result:
 
     Raises UsageError if the object is not from a governed run, or if its run has not ended, such as an unread stream.
     """
-    if isinstance(returned, Mapping):  # the state of a LangChain agent
-        state = cast("Mapping[str, object]", returned)
-        returned = state.get("flyball_run_id", state)
-    run = getattr(returned, _ATTRIBUTE, None) or _runs.get(id(returned))
+    run = _find_run(returned)
     if run is None:
         raise UsageError(f"this {type(returned).__name__} is not from a governed run: pass what the adapter returned")
     return run.result
+
+
+def _find_run(returned: Any) -> GovernedFramework | None:
+    if isinstance(returned, dict):  # the state of a LangChain agent
+        return _named.get(str(cast("dict[str, object]", returned).get("flyball_run_id")))
+    return getattr(returned, _ATTRIBUTE, None) or _runs.get(id(returned))
