@@ -81,7 +81,7 @@ class StoryProvider(LoopingProvider):
         tells_usage: bool = True,
         report: str = "The report.",
     ) -> None:
-        super().__init__(tells_usage=tells_usage, report=report)
+        super().__init__(self._choose_line, tells_usage=tells_usage, report=report)
         self._choose = answer
 
     @property
@@ -89,14 +89,11 @@ class StoryProvider(LoopingProvider):
         """Requests that are not for a report."""
         return len(self.requests) - self.last_requests
 
-    def _answer(self, body: Json) -> Line | Sent | StatusReply:
+    def _choose_line(self, body: Json) -> Line | Sent | StatusReply | None:
         if len(self.requests) > MAX_REQUESTS:
             return Line("I was not stopped.")
-        usual = super()._answer(body)
-        if isinstance(usual, Line) and usual.text == self._report:
-            return usual
         names = [str(get_dict(tool, "function").get("name") or tool.get("name")) for tool in get_dicts(body, "tools")]
-        return self._choose(names) or usual
+        return self._choose(names)
 
 
 @dataclass
