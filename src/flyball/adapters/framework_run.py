@@ -12,6 +12,7 @@ from ..budget.registry import IterationBudgetRegistry
 from ..errors import UsageError, describe_error
 from ..governor.ending import RunEnding
 from ..governor.governed_run import GovernedRun
+from ..governor.run_in_progress import PLACE
 from ..history.stored_run import StoredRun
 from ..result import Result, Stop
 from ..store import Start
@@ -65,7 +66,7 @@ class Place(NamedTuple):
         return self.run.count_own_level(self.level)
 
 
-_place: ContextVar[Place | None] = ContextVar("flyball_adapter_place", default=None)
+_place: ContextVar[Place | None] = PLACE
 
 
 def find_place() -> Place | None:
