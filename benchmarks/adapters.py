@@ -1,4 +1,4 @@
-"""Cost of each adapter, beside the framework's own run with the same scripted model: CPU time, in turns, in one process.
+"""Cost of each adapter, beside the framework's own run with the same scripted model: CPU time, in one process.
 
 A framework has a function that returns its own run and the governed one, each of `TURNS` turns with a tool call, and
 runs in a process of its own, because imports are heavy. `python benchmarks/adapters.py openai_agents` runs one.
@@ -174,7 +174,7 @@ def compare(name: str) -> bool:
 
 def main() -> int:
     if sys.argv[1:]:
-        return 0 if all([compare(name) for name in sys.argv[1:]]) else 1
+        return 0 if all(compare(name) for name in sys.argv[1:]) else 1
     found = [name for name, (module, _) in FRAMEWORKS.items() if find_spec(module) is not None]
     return max([subprocess.run([sys.executable, __file__, name], check=False).returncode for name in found])
 

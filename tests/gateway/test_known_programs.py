@@ -15,7 +15,7 @@ from flyball.gateway.execution import Execution, execute
 from flyball.gateway.gateway import Gateway
 from flyball.gateway.gateway_options import GatewayOptions
 from flyball.gateway.programs import KNOWN_PROGRAMS, create_launch
-from flyball.gateway.programs.identify import identify
+from flyball.gateway.programs.recognition import identify
 from flyball.testing.server import LoopingProvider
 
 from .conftest import PROGRAMS, environment_for

@@ -99,7 +99,7 @@ def test_google_genai_takes_governed_clients_sync_and_async(in_environment: Loop
         options = types.HttpOptions(
             httpx_client=governed.http_client(), httpx_async_client=governed.http_client(httpx.AsyncClient)
         )
-        client = genai.Client(http_options=options)
+        client: Any = genai.Client(http_options=options)
         assert client.models.generate_content(model="gemini-2.5-flash", contents="Go.", config=config).text == REPORT
 
         async def ask_again() -> str | None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,19 @@ import pytest
 
 import flyball
 from flyball import Agent, Limits, tool
+from flyball.adapters.adapter_options import AdapterOptions
+from flyball.adapters.framework_run import FrameworkRun
+from flyball.adapters.frameworks import OPENAI_AGENTS
 from flyball.errors import UsageError
-from flyball.event import Event
-from flyball.gateway import transport
+from flyball.event import Event, ToolEnded
+from flyball.history.record import RunRecord
 from flyball.rules import RuleSet
-from flyball.store import open_store
+from flyball.store import Entry, open_store
 from flyball.testing import ScriptedModel, call, say
 from flyball.testing.server import LoopingProvider, ModelServer
 
 from .conftest import environment_for
-from .transport_loops import ONCE, REPORT, build_body, govern, loop
+from .transport_loops import ONCE, REPORT, govern, loop
 
 RULE = """
 [rule]
@@ -42,6 +46,10 @@ message = "adding is not allowed"
 
 def ask(client: Any, server: ModelServer) -> Any:
     return client.post(f"{server.url}/v1/chat/completions", json=ONCE)
+
+
+def read_stop(entry: Entry | None) -> str | None:
+    return None if entry is None or entry.finish is None else entry.finish.stop
 
 
 def count_threads() -> int:
@@ -70,6 +78,8 @@ def test_a_request_after_the_end_is_refused_with_an_error_that_clients_do_not_re
     assert (response.status_code, response.headers["x-should-retry"]) == (403, "false")
     assert "the run of this transport has ended" in response.json()["error"]["message"]
     assert provider.requests == []
+    with pytest.raises(UsageError, match="open another transport"), governed:
+        pass
 
 
 @pytest.mark.parametrize(
@@ -79,12 +89,9 @@ def test_the_end_of_the_block_gives_the_one_reason(
     provider: LoopingProvider, error: BaseException | None, stop: str
 ) -> None:
     governed = govern(provider)
-    try:
-        with governed:
-            if error is not None:
-                raise error
-    except BaseException as raised:
-        assert raised is error
+    with suppress(ValueError, KeyboardInterrupt), governed:
+        if error is not None:
+            raise error
     assert governed.result.stop == stop
     assert (governed.result.error or {}).get("message") == ("mine" if stop == "failed" else None)
 
@@ -98,12 +105,12 @@ def test_an_error_after_a_limit_does_not_hide_the_limit(provider: LoopingProvide
 
 
 def test_a_forgotten_transport_ends_its_run(provider: LoopingProvider, wait_for: Callable[..., None]) -> None:
-    events: list[str] = []
-    governed = govern(provider, sinks=[lambda event: events.append(event.kind)])
+    events: list[Event] = []
+    governed = govern(provider, sinks=[events.append])
     ask(governed.http_client(), provider)
     del governed
     gc.collect()
-    wait_for(lambda: "run_ended" in events and count_threads() == 0)
+    wait_for(lambda: "run_ended" in [event.kind for event in events] and count_threads() == 0)
 
 
 def test_the_interpreter_ends_with_an_open_transport_and_its_run_is_recorded(
@@ -113,17 +120,15 @@ def test_the_interpreter_ends_with_an_open_transport_and_its_run_is_recorded(
 import flyball.gateway
 governed = flyball.gateway.transport(store="sqlite:///{tmp_path}/runs.db", run_id="left-open")
 client = governed.http_client()
-stream = client.send(client.build_request("POST", "{provider.url}/v1/chat/completions", json={build_body([])}), stream=True)
-print(stream.status_code)
+request = client.build_request("POST", "{provider.url}/v1/chat/completions", json={ONCE})
+print(client.send(request, stream=True).status_code)
 """
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment_for(provider), capture_output=True, text=True, timeout=30
     )
     assert (done.stdout, done.stderr, done.returncode) == ("200\n", "", 0)
     with open_store(f"sqlite:///{tmp_path}/runs.db") as store:
-        finish = store.runs.get("left-open").finish
-        assert finish is not None
-        assert finish.stop == "completed"
+        assert read_stop(store.runs.get("left-open")) == "completed"
 
 
 def test_a_forked_process_is_refused_and_ends_nothing(provider: LoopingProvider) -> None:
@@ -165,7 +170,7 @@ def test_rules_sinks_and_metadata_are_those_of_the_run(provider: LoopingProvider
         assert loop(client, provider) == REPORT
     result = governed.result
     assert (result.run_id, result.session_id, result.metadata) == ("mine", "s", {"job": 7})
-    assert [event.reason for event in events if event.kind == "tool_ended"] == ["adding is not allowed"] * 3  # pyright: ignore[reportAttributeAccessIssue]
+    assert [event.reason for event in events if isinstance(event, ToolEnded)] == ["adding is not allowed"] * 3
     assert events[-1].kind == "run_ended"
 
 
@@ -175,14 +180,11 @@ def test_the_run_is_recorded_in_a_store(provider: LoopingProvider, tmp_path: Pat
         loop(client, provider)
     with open_store(address) as store:
         entry = store.runs.get(governed.result.run_id)
-        assert entry.finish is not None
-        assert (entry.finish.stop, entry.start.agent, entry.start.metadata) == ("budget", "transport", {"job": 7})
+        assert entry is not None
+        assert (read_stop(entry), entry.start.agent, entry.start.metadata) == ("budget", "transport", {"job": 7})
         assert [event["event"] for event in store.runs.events(governed.result.run_id)][-1] == "run_ended"
-    done = subprocess.run(
-        [sys.executable, "-m", "flyball", "why", "last", "--store", address], capture_output=True, text=True, timeout=30
-    )
-    assert "conversation 1 · gpt-4o: 3 turns, 4 requests" in done.stdout
-    assert "how to continue" not in done.stdout or "flyball resume" not in done.stdout
+    record = RunRecord.from_dict(governed.result.to_dict() | {"stored": True})
+    assert not record.is_stored  # so that `flyball why` does not say how to resume it
 
 
 def test_a_store_that_fails_changes_no_run_and_a_wrong_address_is_an_error(provider: LoopingProvider) -> None:
@@ -227,6 +229,18 @@ def test_the_envelope_of_a_transport_serves_others(provider: LoopingProvider) ->
         assert agent.run("Go.", within=governed.envelope).turns == 3
         assert loop(client, provider) == REPORT
     assert (governed.result.turns, len(provider.requests)) == (2, 3)
+
+
+def test_a_transport_in_a_run_of_an_adapter_draws_on_its_budgets(provider: LoopingProvider) -> None:
+    with (
+        FrameworkRun(AdapterOptions(Limits(turns=2)), OPENAI_AGENTS) as run,
+        govern(provider, Limits(turns=9)) as inner,
+    ):
+        assert loop(inner.http_client(), provider) == REPORT
+    assert (inner.result.turns, run.envelope.budgets["turns"].used, inner.result.stop) == (2, 2, "budget")
+    with govern(provider) as later:
+        assert loop(later.http_client(), provider) == REPORT
+    assert later.result.turns == 3
 
 
 @pytest.mark.parametrize(("name", "ceiling"), [("tokens", 9_000), ("usd", 0.2)])

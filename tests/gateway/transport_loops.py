@@ -9,8 +9,8 @@ from flyball.testing.server import ModelServer
 REPORT = "The report: the task is not finished."
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 TOOLS = [{"type": "function", "function": {"name": "add", "description": "Add.", "parameters": PARAMETERS}}]
-STREAM: dict[str, Any] = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Go."}], "stream": True}
-ONCE: dict[str, Any] = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Once."}]}
+ONCE: dict[str, Any] = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Once."}], "max_tokens": 50}
+STREAM = ONCE | {"stream": True}
 
 
 def govern(server: ModelServer, limits: Limits | None = None, **options: Any) -> transport:

@@ -265,7 +265,6 @@ class RandomDriver:
         self.runs[plan.run_id] = run
         client = None if run.shared_budget is None else SharedBudgetClient(run.shared_budget)
         player, mark = LoopPlayer(plan, recorder), Fingerprint()
-        run.answers = player.answers
         effect = player.start()
         while effect is not None and len(run.prints) < MAX_EFFECTS:
             run.prints.append(mark.add(effect))
@@ -289,7 +288,7 @@ class RandomDriver:
         assert player.result is not None, "the run does not end"
         if client is not None:
             client.close()
-        run.result = player.result
+        run.result, run.answers = player.result, player.answers
 
     def _act(
         self, run: DrivenRun, effect: Act, budgets: ChildBudgets, world: World

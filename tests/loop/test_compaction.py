@@ -244,7 +244,7 @@ class TestCompact:
                     value = [Timeout(call_id=hung[-1], tool="compact", cap_s=60.0, hung=True)]
                 elif isinstance(effect, Act):
                     value = [Success(call_id=act.call.id, tool="fetch", content="word " * 200) for act in effect.acts]
-                effect = loop.send(Answer(value, at))
+                effect = loop.send(Answer(value, at).received)
         result: Result = end.value.value
         assert (result.stop, result.text, result.hung, len(hung)) == ("completed", "All read.", 1, 1)
 

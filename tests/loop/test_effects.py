@@ -156,7 +156,7 @@ class Doing:
 
 
 def ask(purpose: Purpose = Purpose.TURN, deadline: float = 1.0, most: int | None = None, **more: Any) -> Ask:
-    return Ask(Request([message("x")], purpose=purpose, max_output_tokens=most, **more), deadline)
+    return Ask(Request([message("x")], purpose=purpose, max_output_tokens=most, **more), deadline, 1)
 
 
 class TestFingerprint:

@@ -71,7 +71,7 @@ class Sharing:
             except StopIteration as end:
                 return assert_honest(end.value)
             self.effects.append(effect)
-            answer = Answer(self._done(effect), 0.0, self.signals.get(len(self.effects) - 1, ()))
+            answer = Answer(self._done(effect), 0.0, self.signals.get(len(self.effects) - 1, ())).received
 
     def _done(self, effect: Effect[Any]) -> Any:
         match effect:

@@ -147,7 +147,7 @@ class TestAnyMoment:
         loop = converse(plan, recorder)
         next(loop)
         for answer in script.answers[:index]:
-            loop.send(answer)
+            loop.send(answer.received)
         loop.close()
         kinds = [event.kind for event in recorder.events]
         for started, ended in PAIRS:

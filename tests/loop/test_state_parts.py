@@ -20,6 +20,7 @@ from flyball.person import About, Question
 from flyball.progress import AskPerson, Fault, Halt, Notice
 from flyball.recorder import Recorder
 from flyball.request import Call, Purpose, Reply, Request, Usage
+from flyball.steadiness import Reflection
 from flyball.testing import ManualClock, ScriptedModel, say
 
 
@@ -171,7 +172,7 @@ def test_open_questions_are_kept_in_order_and_verdicts_for_one_batch() -> None:
 
 
 def test_reflections_know_after_which_turn_they_came() -> None:
-    reflections = Reflections()
+    reflections = Reflections(Reflection(every=3))
     reflections.start(3)
     reflections.add("All is well.")
     assert (reflections.last_turn, list(reflections.texts)) == (3, ["All is well."])

@@ -19,7 +19,7 @@ from flyball.runtime.effect_journal import NULL_JOURNAL, PauseJournal, build_jou
 from flyball.runtime.history import PausedRun
 from flyball.testing import RuleFolder, ScriptedModel, say
 
-EFFECTS: list[Any] = [Ask(Request((), purpose=Purpose.TURN), 9.0), Wait(1.0), Decide(Question("q", "May I?"))]
+EFFECTS: list[Any] = [Ask(Request((), purpose=Purpose.TURN), 9.0, 0), Wait(1.0), Decide(Question("q", "May I?"))]
 ANSWERS: list[Answer[Any]] = [
     Answer(Reply("x"), 1.0),
     Answer(None, 2.0),

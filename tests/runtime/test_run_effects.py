@@ -39,7 +39,7 @@ def perform(effects: RunEffects, effect: Any, backend: str = "asyncio") -> Any:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_ask_returns_the_reply(backend: str) -> None:
-    assert perform(effects_of(), Ask(Request(()), 60.0), backend).text == "hello"
+    assert perform(effects_of(), Ask(Request(()), 60.0, 0), backend).text == "hello"
 
 
 @pytest.mark.parametrize("effect", [Append([]), Wait(0.0), Grant()], ids=["append", "wait", "grant"])
@@ -70,7 +70,7 @@ def test_grant_claims_and_close_settles_what_is_held() -> None:
 
 def test_interrupt_returns_an_answer_for_effects_that_were_not_performed() -> None:
     effects = effects_of()
-    reply = effects.interrupt(Ask(Request(()), 60.0))
+    reply = effects.interrupt(Ask(Request(()), 60.0, 0))
     assert isinstance(reply, Reply)
     assert reply.finish is Finish.CUT
     assert effects.interrupt(Decide(QUESTION)) == Verdict(None)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import anyio
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 CHECKS = 10
 CHECK_EVERY_S = 0.1
@@ -87,6 +88,18 @@ async def _wait_for_end(task: asyncio.Task[Any]) -> asyncio.CancelledError | Non
     return cancelled
 
 
+class Detachable(Protocol[T_co]):
+    """Owner of work in a task that can be left behind."""
+
+    def signal_cancelled(self) -> None:
+        """Learn that the caller was cancelled. The work then ends."""
+        ...
+
+    def continue_without(self, task: asyncio.Task[Any], /) -> Coroutine[Any, Any, T_co]:
+        """Return the work that follows when this task is left behind."""
+        ...
+
+
 class DetachableTask:
     """Task in which a run is driven. When it hangs, the run continues in a new task.
 
@@ -107,16 +120,10 @@ class DetachableTask:
         self._is_left = True
         self._wake()
 
-    async def run(
-        self,
-        work: Coroutine[Any, Any, T],
-        continue_after: Callable[[asyncio.Task[Any]], Coroutine[Any, Any, T]],
-        on_cancel: Callable[[], object],
-    ) -> T:
+    async def run(self, work: Coroutine[Any, Any, T], owner: Detachable[T]) -> T:
         """Run `work` in a task of its own and return its result.
 
-        When the task is left, `continue_after` returns the work that follows. If the caller is cancelled, `on_cancel`
-        is called, and the cancellation is raised after the end of the work.
+        If the caller is cancelled, the owner is told, and the cancellation is raised after the end of the work.
         """
         cancelled: asyncio.CancelledError | None = None
         while True:
@@ -133,11 +140,11 @@ class DetachableTask:
                 except asyncio.CancelledError as error:
                     if cancelled is None:
                         cancelled = error
-                        on_cancel()
+                        owner.signal_cancelled()
             if task.done():
                 break
             self._is_left = False
-            work = continue_after(task)
+            work = owner.continue_without(task)
         outcome = task.result() if cancelled is None or not task.cancelled() else None
         if cancelled is not None:
             raise cancelled

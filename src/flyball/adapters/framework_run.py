@@ -12,6 +12,7 @@ from ..budget.registry import IterationBudgetRegistry
 from ..errors import UsageError, describe_error
 from ..governor.ending import RunEnding
 from ..governor.governed_run import GovernedRun
+from ..governor.run_in_progress import PLACE
 from ..history.stored_run import StoredRun
 from ..result import Result, Stop
 from ..store import Start
@@ -43,7 +44,7 @@ class Place(NamedTuple):
         return self.run.count_own_level(self.level)
 
 
-_place: ContextVar[Place | None] = ContextVar("flyball_adapter_place", default=None)
+_place: ContextVar[Place | None] = PLACE
 
 
 def find_place() -> Place | None:
@@ -67,7 +68,8 @@ class FrameworkRun:
         registry = options.registry or IterationBudgetRegistry()  # reads the settings, once
         self.options = replace(options, within=within, unpriced=Unpriced.TOKENS_ONLY, registry=registry)
         self._ending = RunEnding()
-        self._run = GovernedRun(self.options, self._ending, reserves_each_report=True)
+        own = replace(self.options, price=None)  # each request has the price of its model
+        self._run = GovernedRun(own, self._ending, reserves_each_report=True)
         self._requests = ModelRequests(self._run, self._ending, self.options, refuses_unpriced=options.unpriced)
         self._start = Start(
             at=self.options.clock.wall(),

@@ -47,6 +47,7 @@ from .openai_replies import (
     read_response,
     read_results,
 )
+from .tool_threads import run_apart
 
 if TYPE_CHECKING:
     from agents.result import RunResultStreaming
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
 
 HOSTED_TOOLS = (CodeInterpreterTool, FileSearchTool, HostedMCPTool, ImageGenerationTool, WebSearchTool)
 """Tools that run at the provider, which makes as many calls of them as it likes."""
+
+_SYNC_MARKER = "__agents_sync_function_tool__"
+"""Attribute by which the SDK knows `def` tools. It calls them in a thread that the event loop waits for at its end."""
 
 
 @dataclass(slots=True)
@@ -299,6 +303,8 @@ class HeldModel(Model):
                     original, bounded = self._bounded.get(id(tool), (None, None))
                     if bounded is None or original is not tool:
                         bounded = copy.copy(tool)
+                        if getattr(tool.on_invoke_tool, _SYNC_MARKER, False):
+                            bounded.on_invoke_tool = partial(run_apart, tool.on_invoke_tool)
                         self._bounded[id(tool)] = tool, bounded
                     bounded.timeout_seconds = seconds
                     tools[index] = bounded

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from threading import Thread
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,3 +33,25 @@ class ToolThreads(Executor):
 
 
 TOOL_THREADS = ToolThreads()
+
+
+class LoopThreads(ThreadPoolExecutor):
+    """The same, in the form that an event loop accepts for `asyncio.to_thread`."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Start a call."""
+        return TOOL_THREADS.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for nothing."""
+
+
+async def run_apart(function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+    """Await a coroutine in an event loop of its own, whose blocking calls keep no other loop from ending."""
+
+    def work() -> T:
+        with asyncio.Runner() as runner:
+            runner.get_loop().set_default_executor(LoopThreads())
+            return runner.run(function(*args))
+
+    return await asyncio.get_running_loop().run_in_executor(TOOL_THREADS, partial(copy_context().run, work))

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ..budget.deadline import SYSTEM, Clock, Deadline
 from ..budget.run_budget import TurnBudget
@@ -68,7 +68,7 @@ def read_remaining(envelope: TurnBudget | None) -> dict[str, int]:
     return {} if envelope is None else envelope.remaining(*COUNTED_BUDGETS)
 
 
-@dataclass(slots=True, eq=False)  # one per tool call; a frozen dataclass takes 3x as long
+@dataclass(slots=True, eq=False)
 class Position:
     """Place of running code in a chain: its caller, run and tool call."""
 
@@ -81,6 +81,11 @@ class Position:
     until: float = math.inf
     """Clock time by which the tool call must end."""
     clock: Clock = SYSTEM
+
+    @property
+    def position(self) -> Position:
+        """The position itself."""
+        return self
 
     @property
     def remaining_s(self) -> float:
@@ -96,13 +101,27 @@ class Position:
         return Position(self.caller, self.chain, self.run_id or run_id)
 
 
+class Positioned(Protocol):
+    """Position, or a tool call, which builds its position only for the few tools that need it."""
+
+    @property
+    def position(self) -> Position:
+        """Place in a chain."""
+        ...
+
+
 _NO_POSITION = Position()
-POSITION: ContextVar[Position] = ContextVar("flyball_chain_position", default=_NO_POSITION)
+POSITION: ContextVar[Positioned] = ContextVar("flyball_chain_position", default=_NO_POSITION)
+
+
+def find_position() -> Position:
+    """Return the position of the running code."""
+    return POSITION.get().position
 
 
 def current() -> Caller | None:
     """Return the caller of the current request; None outside a checked request."""
-    return POSITION.get().caller
+    return find_position().caller
 
 
 @contextmanager

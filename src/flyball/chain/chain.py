@@ -15,7 +15,7 @@ from ..budget.registry import UNSET, IterationBudgetRegistry, Unset
 from ..budget.run_budget import TurnBudget
 from ..errors import ConfigError
 from ..settings import Settings
-from .caller import POSITION, Caller, Position, read_remaining
+from .caller import Caller, Position, find_position, read_remaining
 from .foreign import ForeignHeaders
 from .hop import CONTEXT_HEADER, DEPTH_HEADER, ROOT_HEADER, Header, HopCheck, create_root_id
 from .hop_context import HOST, NAME, ROOT, HopContext, format_address
@@ -115,7 +115,7 @@ class Chain:
         They carry the depth and the budget left to this chain and this run. `within` is a budget of your own that
         narrows it further; None adds no limit.
         """
-        return self.headers_at(POSITION.get(), within)
+        return self.headers_at(find_position(), within)
 
     def headers_at(self, position: Position, within: TurnBudget | None = None) -> dict[str, str]:
         """Return the headers for a call from a given position."""
@@ -170,7 +170,7 @@ def headers(within: TurnBudget | None = None) -> dict[str, str]:
 
     Uses the chain of the service being called, otherwise one from the settings.
     """
-    return headers_at(POSITION.get(), within)
+    return headers_at(find_position(), within)
 
 
 def headers_at(position: Position, within: TurnBudget | None = None) -> dict[str, str]:

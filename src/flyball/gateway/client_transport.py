@@ -21,11 +21,8 @@ if TYPE_CHECKING:
         def __enter__(self) -> Self: ...
         async def __aenter__(self) -> Self: ...
 
-else:  # both libraries call methods and look at no type, and httpx may not be installed
-
-    class _AnyTransport:
-        pass
-
+else:
+    _AnyTransport = object  # both libraries call methods and look at no type, and httpx may not be installed
 
 _LIBRARIES = frozenset({"httpx", "httpx2"})
 _SETTLE_S = 5.0

@@ -44,6 +44,9 @@ class ContentWriter:
         assert turn is not None
         request, cap = inbound.request, turn.max_output_tokens
         changed = replace(request, includes_usage=True) if _adds_usage(request) else request
+        joined = ticket.chat.joined_ids.get(request.previous_id or "")
+        if joined is not None:
+            changed = replace(changed, previous_id=joined)
         is_lowered = cap is not None and request.max_output_tokens is not None and cap < request.max_output_tokens
         if cap is not None and (is_lowered or (self._caps_replies and request.max_output_tokens is None)):
             changed = replace(changed, max_output_tokens=max(cap, inbound.wire.min_output_tokens))
@@ -51,7 +54,7 @@ class ContentWriter:
             changed, hint = build_last_request(inbound, changed, self._final_tools, stop_sentence)
             if hint and hint not in self.hints:
                 self.hints.append(hint)
-        elif turn.messages_to_add:
+        elif turn.messages_to_add and ticket.side is None:
             changed = replace(changed, notices=(*changed.notices, *turn.messages_to_add))
         return changed
 

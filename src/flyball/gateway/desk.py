@@ -8,13 +8,14 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from ..budget.price import Unpriced
-from ..event import ModelReplied, ModelRequested
+from ..event import ModelReplied, ModelRequested, Settled
 from ..governor.ending import RunEnding
 from ..governor.govern_options import GovernOptions
 from ..governor.governed_run import GovernedRun
 from ..governor.reservation import Need
 from ..request import Reply, Usage
 from ..result import Stop
+from ..unit import Unit
 from ..wire.formats import RESPONSES
 from .body import Refused
 from .content import ContentWriter
@@ -24,10 +25,11 @@ from .gateway_options import EngineOptions
 from .inbound import Inbound, thinks
 from .needs import MIN_REPLY_TOKENS, TOKENS_PER_BYTE, Needs
 from .observer import Observer, open_limits
+from .plan import Plan
 from .program_calls import ProgramCalls
 from .program_time import ProgramTime
 from .reports import Reports
-from .side_requests import find_side_request
+from .side_requests import SideRequest, find_side_request
 from .tasks import begins_task
 from .ticket import Ticket
 
@@ -67,17 +69,25 @@ class Desk:
         self._queue = asyncio.Lock()
         """Requests wait in line for units that others hold, so that each conversation gets its turn."""
         self._side_requests = 0
+        self.plan = Plan(options.plan_share, is_used=False)
+        """Subscription of the program, if it uses one."""
 
     async def admit(self, inbound: Inbound) -> Ticket:
         """Decide about a request. Raises `Refused` for one that gets an error."""
         self.requests += 1
-        chat = self.conversations.find(inbound)
+        side = find_side_request(inbound)
+        chat = self.conversations.find(inbound) if side is None else self.conversations.find_side(inbound)
+        self.calls.show_request(inbound)
+        self._check_plan(inbound)
         self.calls.end(inbound, chat)
         self._note_task(inbound, chat)
         need = self._needs.build(inbound, chat)
         if self.observer is not None:
-            return await self._observe(inbound, chat, need, self.observer)
-        if find_side_request(inbound) and self._side_requests <= self.run_turns and not chat.reported:
+            need = need if side is None else replace(need, turns=0)
+            return await self._observe(inbound, chat, need, self.observer, side)
+        if side is not None and not side.is_compaction and self._has_ended():
+            return self.reports.make_side_reply(inbound, chat)
+        if side is not None and self._side_requests <= self.run_turns and not chat.reported:
             self._side_requests += 1
             need = replace(need, turns=0, report_tokens=None)
         elif inbound.digest in self._undelivered and self.run.envelope.claim(retries=1):
@@ -86,13 +96,33 @@ class Desk:
         if inbound.route.access is Access.COUNTED:
             need = replace(need, turns=0, max_output_tokens=1, min_output_tokens=1, report_tokens=None)
         if chat.reported or (need.turns and self.calls.has_none_left()):
-            return await self.end_conversation(inbound, chat)
+            return await self._end(inbound, chat, side)
         async with self._queue:
             turn = await self.run.areserve_turn(chat.number, need)
         if turn is None:
-            return await self.end_conversation(inbound, chat)
+            return await self._end(inbound, chat, side)
         chat.turns += turn.counts
-        return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens))
+        return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens, side=side))
+
+    def _check_plan(self, inbound: Inbound) -> None:
+        """End the run with reports if its share of a subscription is used up."""
+        self.plan.note_request(inbound)
+        reason = self.plan.used_up
+        if reason is not None and self.observer is not None:
+            self.observer.note(f"request {self.requests} would have met the share of the plan: {reason}")
+        elif reason is not None:
+            self.run.halt("the plan", reason, grace=True)
+
+    def _has_ended(self) -> bool:
+        return any(chat.reported for chat in self.conversations.all)
+
+    async def _end(self, inbound: Inbound, chat: Chat, side: SideRequest | None) -> Ticket:
+        """Return the last request, or a synthetic reply, for a request of the loop or one beside it."""
+        if side is not None and not side.is_compaction:
+            return self.reports.make_side_reply(inbound, chat)
+        ticket = await self.end_conversation(inbound, chat)
+        chat.lost_report = chat.lost_report or (side is not None and ticket.is_last)
+        return ticket
 
     def _note_task(self, inbound: Inbound, chat: Chat) -> None:
         """Grant fresh turns and seconds if the user has given the program a further task."""
@@ -103,7 +133,9 @@ class Desk:
         self.run.renew(chat.number)
         self.reports.forget(chat)
 
-    async def _observe(self, inbound: Inbound, chat: Chat, need: Need, observer: Observer) -> Ticket:
+    async def _observe(
+        self, inbound: Inbound, chat: Chat, need: Need, observer: Observer, side: SideRequest | None
+    ) -> Ticket:
         """Let a request pass as it is, and note what would have been refused."""
         used = {name: self.run.envelope.budgets[name].used for name in ("turns", "tool_calls", "tokens", "usd")}
         observer.check({**used, "seconds": self.run.now() - self._started_at}, self.requests)
@@ -114,7 +146,7 @@ class Desk:
         if turn is None:
             raise Refused(503, "run_ended", "the observed run has ended")
         chat.turns += turn.counts
-        return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens))
+        return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens, side=side))
 
     @property
     def run_turns(self) -> int:
@@ -142,22 +174,30 @@ class Desk:
         """Count a request that was answered, wholly or in part."""
         turn, chat = ticket.turn, ticket.chat
         assert turn is not None
-        usage = None if reply is None else reply.usage
+        before, usage = self._read_spent(), None if reply is None else reply.usage
         estimated = usage is None or not usage.total
         if usage is not None and not estimated:
             turn.settle(usage, service_tier=service_tier)
-            chat.known_input, chat.known_output = usage.input, usage.output
-            chat.known_bytes, chat.known_blobs = ticket.inbound.count_bytes()
+            if ticket.side is None:
+                chat.known_input, chat.known_output = usage.input, usage.output
+                chat.known_bytes, chat.known_blobs = ticket.inbound.count_bytes()
         else:
             usage = Usage(ticket.input_tokens, math.ceil(heard_bytes * TOKENS_PER_BYTE))
             turn.settle_observed(usage.input, usage.output)
-        self._count(ticket, usage, reply, estimated=estimated)
+        self._count(ticket, usage, reply, before, estimated=estimated)
 
-    def note_state(self, chat: Chat, inbound: Inbound, reply_id: str | None) -> None:
-        """Record what the provider keeps of a conversation, which later requests name."""
-        for state_id in (reply_id, inbound.request.previous_id):
-            if state_id is not None and inbound.wire is RESPONSES:
+    def note_state(self, chat: Chat, inbound: Inbound, reply_id: str | None, joined_id: str | None) -> None:
+        """Record what the provider keeps of a conversation, which later requests name.
+
+        `joined_id` is the id by which the program knows the reply, if it is another one.
+        """
+        if inbound.wire is not RESPONSES:
+            return
+        for state_id in (reply_id, inbound.request.previous_id, joined_id):
+            if state_id is not None:
                 self.conversations.remember_state(chat, state_id)
+        if joined_id is not None and reply_id is not None:
+            chat.joined_ids[joined_id] = reply_id
 
     async def ask_again(self, inbound: Inbound, chat: Chat) -> Ticket:
         """Return the next turn of a conversation whose calls were all denied, or its last request."""
@@ -173,23 +213,31 @@ class Desk:
     def charge(self, ticket: Ticket) -> None:
         """Count the reservation of a request that was cancelled before anything was heard."""
         assert ticket.turn is not None
+        before = self._read_spent()
         ticket.turn.charge_request()
-        self._count(ticket, Usage(ticket.input_tokens, 0), None, estimated=True)
+        self._count(ticket, Usage(ticket.input_tokens, 0), None, before, estimated=True)
 
-    def _count(self, ticket: Ticket, usage: Usage, reply: Reply | None, *, estimated: bool) -> None:
+    def _read_spent(self) -> tuple[int, int]:
+        """Return the tokens and the money that the run has used."""
+        budgets = self.run.envelope.budgets
+        return budgets["tokens"].used, budgets["usd"].used
+
+    def _count(
+        self, ticket: Ticket, usage: Usage, reply: Reply | None, before: tuple[int, int], *, estimated: bool
+    ) -> None:
+        """Count a request for its conversation, after the run has settled it. `before` is what the run had used."""
         turn, chat = ticket.turn, ticket.chat
         assert turn is not None
+        tokens, money = (after - earlier for after, earlier in zip(self._read_spent(), before, strict=True))
         chat.requests += 1
         chat.input_tokens += usage.input
         chat.output_tokens += usage.output
-        if turn.card is not None and turn.card.price is not None:
-            chat.cost += turn.card.price.cost(usage)
+        chat.cost += money
         calls = () if reply is None else reply.calls
         for call in calls:
             self.conversations.remember_call(chat, call.id)
         if reply is not None and reply.text and not ticket.is_last:
-            chat.text = reply.text
-            self.reports.note_reply(reply.text)
+            self._note_text(ticket, reply.text)
         turn.may_be_over = reply is not None and not calls
         self.time.note_reply(ticket.started_at)
         self.run.tell_about(
@@ -208,6 +256,18 @@ class Desk:
             None if reply is None else reply.model,
             None if reply is None else reply.id,
         )
+        has_price = turn.card is not None and turn.card.price is not None
+        usd = Unit.USD.outer(money) if has_price else None
+        model = ticket.inbound.request.model
+        self.run.tell_about(turn, Settled, ticket.purpose, chat.label, model, tokens, usd, estimated)
+
+    def _note_text(self, ticket: Ticket, text: str) -> None:
+        """Record the text of a reply, which is that of the run unless it was asked for beside the loop."""
+        if ticket.side is None:
+            ticket.chat.text = text
+            self.reports.note_reply(text)
+        elif ticket.side.is_compaction:
+            self.conversations.remember_summary(ticket.chat, text)
 
     def withdraw(self, ticket: Ticket, error: str) -> None:
         """Refund the claim of a request that was not answered."""
@@ -216,10 +276,16 @@ class Desk:
         turn.withdraw("round_never_started")
         ticket.chat.turns -= turn.counts and not ticket.is_last
         if ticket.is_last:
-            ticket.chat.reported = False
+            ticket.chat.reported = ticket.chat.lost_report = False
         self.run.tell_about(
             turn, ModelReplied, ticket.purpose, None, 0, 0, 0, error, "model_failed", 0, 0, False, None, None
         )
+
+    def abandon(self, ticket: Ticket) -> None:
+        """Give up a request that was not sent, because its client left while it waited."""
+        if ticket.turn is not None:
+            self.withdraw(ticket, "the client left")
+        self.close(ticket, delivered=False)
 
     def close(self, ticket: Ticket, *, delivered: bool) -> None:
         """End the turn of a request."""
@@ -234,7 +300,8 @@ class Desk:
         inbound, chat, turn = ticket.inbound, ticket.chat, ticket.turn
         assert turn is not None
         chat.in_progress += 1
-        chat.model = inbound.request.model or chat.model
+        if ticket.side is None or not chat.model:
+            chat.model = inbound.request.model or chat.model
         ticket.started_at = self.run.now()
         if self.observer is None:
             self.content.write(ticket, self.reports.stop_sentence)
@@ -276,7 +343,9 @@ class Desk:
             ending.cancel()
         self.run.close(None)
         if self.run.result is not None:
-            self.run.result.state = {"conversations": [self._describe(chat) for chat in self.conversations.all]}
+            chats = [chat for chat in (*self.conversations.all, self.conversations.side) if chat.requests]
+            described = [self._describe(chat) for chat in chats]
+            self.run.result.state = {"conversations": described, **self.plan.describe()}
 
     def _describe(self, chat: Chat) -> dict[str, object]:
         return {

@@ -16,12 +16,12 @@ from ..wire.bodies import ErrorReply
 from ..wire.formats import CHAT, find_wire
 from .body import encode_json
 from .desk import Desk
-from .exchange import open_upstream_client
 from .gateway_app import GatewayApp
 from .pipe import Message, Pipe
 from .provider_urls import ProviderUrls
 from .serving_thread import ServingThread
 from .transport_options import TransportOptions
+from .upstream import open_upstream_client
 
 log = logging.getLogger(__name__)
 
@@ -46,19 +46,21 @@ class Engine:
         self._app: GatewayApp | None = None
         self._pipes: dict[asyncio.Task[None], Pipe] = {}
         """Requests in progress. Only the thread uses it."""
-        self._has_ended = False
+        self.has_ended = False
+        """True once the run ends, so that requests are refused."""
 
     def start(self) -> None:
         """Start the run. Raises ConfigError for an unknown address of a store."""
         from ..store import Start
 
-        options = self._options
-        start = Start(
-            at=options.clock.wall(), agent=_AGENT, session=options.session_id, task="", metadata=options.metadata
-        )
-        self._stored.start(start)
-        self.desk.run.start(options.rules, options.metadata)
+        options, at = self._options, self._options.clock.wall()
         self._thread.start()
+        try:
+            self._stored.start(Start(at=at, agent=_AGENT, session=options.session_id, metadata=options.metadata))
+            self.desk.run.start(options.rules, options.metadata)
+        except BaseException:
+            self._thread.stop()
+            raise
 
     def submit(self, scope: Message, body: bytes) -> Pipe:
         """Begin to answer a request, on the thread of the engine."""
@@ -69,7 +71,7 @@ class Engine:
             _refuse(pipe, "the transport was opened before this process was forked: open one in each process")
             return pipe
         with self._lock:
-            if not self._has_ended:
+            if not self.has_ended:
                 self._thread.loop.call_soon_threadsafe(self._begin, pipe, context=copy_context_for_thread())
                 return pipe
         _refuse(pipe, "the run of this transport has ended: open another transport")
@@ -80,9 +82,9 @@ class Engine:
         if os.getpid() != self._pid:
             return
         with self._lock:
-            if self._has_ended:
+            if self.has_ended:
                 return
-            self._has_ended = True
+            self.has_ended = True
         self._thread.stop()
         self.desk.finish(error)
         result = self.desk.run.result

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..errors import Ungoverned
+from ..errors import Ungoverned, UsageError
 from ..result import Result
 from .conversations import Chat
 from .environment import check_ways_around
@@ -33,6 +33,8 @@ class Execution:
     """Requests to models that came through the gateway."""
     conversations: Sequence[Chat] = ()
     hints: Sequence[str] = field(default_factory=list[str])
+    remarks: Sequence[str] = field(default_factory=list[str])
+    """Sentences about the subscription that the program uses."""
 
     @property
     def is_governed(self) -> bool:
@@ -45,7 +47,10 @@ def execute(command: Sequence[str], options: GatewayOptions, on_start: Callable[
     path = find_program(command, options.environment.get("PATH"))
     with create_launch([path, *command[1:]], options.environment, options.upstreams) as launch:
         is_pointed = _prepare(launch, options)
-        gateway = Gateway(replace(options, environment=launch.environment, own_keys=launch.own_keys))
+        _check_plan(launch, options)
+        gateway = Gateway(
+            replace(options, environment=launch.environment, own_keys=launch.own_keys, is_plan=launch.is_plan)
+        )
         with gateway:
             if is_pointed:
                 launch.point(gateway.environment, gateway.addresses)
@@ -63,6 +68,7 @@ def execute(command: Sequence[str], options: GatewayOptions, on_start: Callable[
         requests=desk.requests,
         conversations=gateway.chats,
         hints=desk.content.hints if desk.observer is None else desk.observer.notes,
+        remarks=desk.plan.list_remarks(),
     )
 
 
@@ -77,6 +83,12 @@ def _prepare(launch: Launch, options: GatewayOptions) -> bool:
         launch.reset(str(error).removesuffix(HOW_TO_RUN_ANYWAY))
         return False
     return True
+
+
+def _check_plan(launch: Launch, options: GatewayOptions) -> None:
+    """Raise UsageError for a share of a subscription that a known program does not use."""
+    if options.plan_share is not None and launch.title and not launch.is_plan:
+        raise UsageError(f"{launch.title} is not logged in to a subscription, so use --usd instead of --plan-share")
 
 
 def _supervise(program: Program, gateway: Gateway) -> int | None:

@@ -18,11 +18,11 @@ from .conversations import Chat
 from .desk import Desk
 from .door import LOOPBACK, Door
 from .environment import build_environment
-from .exchange import open_upstream_client
 from .gateway_app import GatewayApp
 from .gateway_options import GatewayOptions
 from .providers import find_upstreams
 from .serving_thread import ServingThread
+from .upstream import open_upstream_client
 
 _PACKAGES = ("uvicorn", "brotli", "zstandard")
 _TOKEN_BYTES = 24
@@ -104,6 +104,7 @@ class Gateway:
             listener.listen(_BACKLOG)
             self._door = Door(self._upstreams, secrets.token_hex(_TOKEN_BYTES), listener.getsockname()[1])
             self._desk = Desk(self._options)
+            self._desk.plan.is_used = self._options.is_plan
         except BaseException:
             listener.close()
             raise
@@ -139,6 +140,7 @@ class Gateway:
                     ws="none",
                     lifespan="off",
                     log_config=None,
+                    log_level="error",  # it warns of each websocket that is refused
                     access_log=False,
                     server_header=False,
                     date_header=False,

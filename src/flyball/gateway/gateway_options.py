@@ -30,6 +30,8 @@ class EngineOptions:
     """Names of tools that carry the program's answer, besides those that are known."""
     per: Literal["program", "task"] = "program"
     """Scope of the limits of turns and time: the whole program, or each task that its user gives it."""
+    plan_share: float | None = None
+    """Largest share of a subscription that the run may use, from 0 to 1. None means no limit."""
     observe: bool = False
     """Whether nothing is refused or changed, and only recorded."""
     within: TurnBudget | None = None
@@ -58,5 +60,7 @@ class GatewayOptions(EngineOptions):
     """Keys that the program has in its own settings and sends by itself, by provider."""
     pass_keys: bool = False
     """Whether the program gets the real keys. Otherwise it gets stand-ins."""
+    is_plan: bool = False
+    """Whether the program is logged in to a subscription, so that nothing is billed per token."""
     allow_ungoverned: bool = False
     """Whether programs that go around the gateway are started all the same."""

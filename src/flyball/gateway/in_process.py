@@ -11,6 +11,7 @@ from weakref import finalize
 import httpx2
 
 from ..errors import UsageError
+from ..governor.run_in_progress import choose_within
 from ..result import Result
 from .client_transport import ClientTransport
 from .engine import Engine
@@ -73,13 +74,16 @@ class transport(TransportOptions, ClientTransport):  # noqa: N801  (reads as a v
     @property
     def hints(self) -> list[str]:
         """Sentences for the user about the run. With `observe`, what would have been refused."""
-        desk = self._open().desk
+        if self._engine is None:
+            return []
+        desk = self._engine.desk
         return desk.content.hints if desk.observer is None else desk.observer.notes
 
     def __enter__(self) -> Self:
+        if self._open().has_ended:
+            raise UsageError("the run of this transport has ended: open another transport")
         with self._lock:
             self._depth += 1
-        self._open()
         return self
 
     def __exit__(
@@ -108,7 +112,8 @@ class transport(TransportOptions, ClientTransport):  # noqa: N801  (reads as a v
         with self._lock:
             if self._engine is None:
                 # Without a reference to this object, so that a forgotten one ends its run, at the latest at the exit.
-                own = {option.name: getattr(self, option.name) for option in fields(TransportOptions)}
+                own: dict[str, Any] = {option.name: getattr(self, option.name) for option in fields(TransportOptions)}
+                own["within"] = choose_within(self.within)
                 engine = Engine(TransportOptions(**own))
                 engine.start()
                 self._engine = engine

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from ..message import Message, MessageType
 from ..wire.bodies import Json, WireRequest, get_dict, get_dicts, list_dicts
+from ..wire.formats import GEMINI
+from ..wire.reader import read_messages
 from ..wire.wire import Wire
 from .body import Refused
 from .door import Route
@@ -19,6 +22,7 @@ _MIN_BLOB_BYTES = 2_000
 BLOB_TOKENS = 1_600
 """Tokens that one such blob counts as."""
 _CALL_ID_KEYS = ("tool_call_id", "call_id", "tool_use_id")
+_RESULT_KEYS = frozenset({"tool_use_id", "functionResponse", "function_response"})
 _ITEM_KEYS = ("messages", "input", "contents")
 _ASSISTANT_ROLES = frozenset({"assistant", "model"})
 
@@ -43,6 +47,11 @@ class Inbound:
     def wire(self) -> Wire:
         """Format of the body."""
         return self.route.wire
+
+    @property
+    def is_array(self) -> bool:
+        """Whether a stream comes as one JSON array, as Gemini's does without `alt=sse`."""
+        return self.wire is GEMINI and self.request.stream and "alt=sse" not in self.query
 
     @property
     def model(self) -> str:
@@ -92,6 +101,17 @@ class Inbound:
                 if block.get("tool_use_id") or block.get("type") == "tool_use":
                     yield str(block.get("tool_use_id") or block.get("id"))
 
+    def iter_results(self) -> Iterator[tuple[Message, bool]]:
+        """Yield the results of calls in the history, newest first, and whether each is behind the newest reply."""
+        is_new = True
+        for item in reversed(self.items):
+            if _is_reply(item):
+                is_new = False
+            elif _has_results(item):
+                for message in reversed(read_messages([item], self.wire.name)):
+                    if message.type is MessageType.TOOL_RESULT:
+                        yield message, is_new
+
     def count_bytes(self) -> tuple[int, int]:
         """Return the bytes of the body without blobs, and the number of blobs."""
         if self._size is None:
@@ -119,7 +139,7 @@ def _has_results(item: Json) -> bool:
     if any(item.get(key) for key in _CALL_ID_KEYS):
         return True
     blocks = (*get_dicts(item, "content"), *get_dicts(item, "parts"))
-    return any("tool_use_id" in block or "functionResponse" in block for block in blocks)
+    return any(not _RESULT_KEYS.isdisjoint(block) for block in blocks)
 
 
 def check_features(body: Json) -> None:

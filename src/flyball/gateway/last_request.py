@@ -43,7 +43,7 @@ def build_last_request(
         reason,
         final_tool=None if final is None else str(final["name"]),
         has_schema=bool(request.output_schema),
-        has_tools=bool(request.tools),
+        has_tools=bool(request.tools) or request.tool_choice is not None,  # tools may stand in the input
     )
     choice = str(final["name"]) if final is not None and is_forced else None if final is not None else "none"
     return (

@@ -13,8 +13,8 @@ from .gateway import Gateway
 from .gateway_options import GatewayOptions
 
 _NO_REQUEST = (
-    "NOT GOVERNED: no request to a model came through the gateway, so no limit held. Variables do not reach clients that "
-    "were created before the block, addresses in code, and other providers. Give such clients "
+    "NOT GOVERNED: no request to a model came through the gateway, so no limit held. Variables do not reach clients "
+    "that were created before the block, addresses in code, and other providers. Give such clients "
     "flyball.gateway.transport(limits).http_client(), or pass allow_ungoverned=True"
 )
 _lock = threading.Lock()

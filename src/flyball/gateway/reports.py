@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from ..governor.ending import RunEnding
-from ..wire.formats import RESPONSES
+from ..message import ANTHROPIC, GEMINI, OPENAI, RESPONSES
 from .body import Refused
 from .conversations import Chat
 from .inbound import Inbound
 from .ticket import Ticket
 
 _MADE_REPLIES = 2
-"""Synthetic replies for each conversation after its report."""
+"""Synthetic replies for each conversation after its report, and one more for each other that ended: a sub-agent in the
+background wakes its parent when it ends."""
 _MADE_OPENINGS = 100
 """Synthetic replies to conversations that begin after the limit."""
 _ERRORS = 10
 """Errors after which the program is asked to end."""
+_STATUSES = {ANTHROPIC: 402, GEMINI: 400, OPENAI: 403, RESPONSES: 400}
+"""Status that the clients of an API do not ask again after, by the API."""
 
 
 class Reports:
@@ -24,6 +27,8 @@ class Reports:
         self._ending = ending
         self._written: set[int] = set()
         """Conversations whose report a model wrote, by number."""
+        self._ended: set[int] = set()
+        """Conversations that were told of the end, by number."""
         self._made_openings = 0
         self._errors = 0
         self.wants_end = False
@@ -52,7 +57,7 @@ class Reports:
 
     def forget(self, chat: Chat) -> None:
         """Let a conversation report again, because its user gave it another task."""
-        chat.reported, chat.made_replies = False, 0
+        chat.reported, chat.lost_report, chat.made_replies = False, False, 0
         self._written.discard(chat.number)
 
     def make(self, chat: Chat) -> str:
@@ -63,27 +68,45 @@ class Reports:
 
     def make_reply(self, inbound: Inbound, chat: Chat) -> Ticket:
         """Return a synthetic reply. Raises `Refused` after too many of them."""
+        self._ended.add(chat.number)
         if not chat.turns and not chat.reported:
             self._made_openings += 1
             is_exhausted = self._made_openings > _MADE_OPENINGS
             text = f"Stopped by flyball before this conversation began: {self.stop_sentence}"
         else:
             chat.made_replies += 1
-            is_exhausted = chat.made_replies > _MADE_REPLIES
+            is_exhausted = chat.made_replies > _MADE_REPLIES + len((self._ended | self._written) - {chat.number})
             is_repeated = self.has(chat) or chat.made_replies > 1
             text = f"Stopped by flyball: {self.stop_sentence} The report was given before."
             text = text if is_repeated else self.make(chat)
-        chat.reported = True
+            if self.has(chat) and chat.text and _has_no_report(inbound, chat):
+                text = chat.text
+        chat.reported, chat.lost_report = True, False
         if is_exhausted:
-            self._errors += 1
-            self.wants_end = self.wants_end or self._errors >= _ERRORS
-            status = 400 if inbound.wire is RESPONSES else 403
-            raise Refused(status, "run_ended", f"Stopped by flyball: {self.stop_sentence}")
+            raise self._refuse(inbound)
         chat.in_progress += 1
         return Ticket(inbound, chat, made_text=text)
+
+    def make_side_reply(self, inbound: Inbound, chat: Chat) -> Ticket:
+        """Return a short synthetic reply to a request beside the loop. Raises `Refused` after too many of them."""
+        self._made_openings += 1
+        if self._made_openings > _MADE_OPENINGS:
+            raise self._refuse(inbound)
+        chat.in_progress += 1
+        return Ticket(inbound, chat, made_text="Stopped")
+
+    def _refuse(self, inbound: Inbound) -> Refused:
+        self._errors += 1
+        self.wants_end = self.wants_end or self._errors >= _ERRORS
+        return Refused(_STATUSES[inbound.wire.name], "run_ended", f"Stopped by flyball: {self.stop_sentence}")
 
     def make_last_reply(self, ticket: Ticket) -> Ticket:
         """Return the synthetic reply for a last request that got none in time."""
         ticket.chat.in_progress += 1
         self._written.add(ticket.chat.number)
         return Ticket(ticket.inbound, ticket.chat, made_text=self.make(ticket.chat))
+
+
+def _has_no_report(inbound: Inbound, chat: Chat) -> bool:
+    """Check whether the history lacks the report, because that was spent on replacing an older history."""
+    return chat.lost_report or not (inbound.reply_count or inbound.request.previous_id)

@@ -10,6 +10,8 @@ import json
 from .inbound import Inbound
 from .programs import KNOWN_PROGRAMS, SideRequest
 
+__all__ = ["SideRequest", "find_side_request"]
+
 _MARKS = tuple(side for program in KNOWN_PROGRAMS for side in program.side_requests)
 
 
@@ -28,6 +30,8 @@ def _has_marks(inbound: Inbound, side: SideRequest) -> bool:
     if side.header is not None:
         name, text = side.header
         return text in inbound.headers.get(name, "")
+    if side.text.encode() not in inbound.raw:  # most requests end here, and need not be encoded again
+        return False
     body = inbound.body
     instructions = [body.get(key) for key in ("system", "instructions", "systemInstruction", "system_instruction")]
     places = (instructions, inbound.items[:1], inbound.items[-1:])

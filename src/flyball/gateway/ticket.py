@@ -8,6 +8,7 @@ from ..governor.reserved_turn import ReservedTurn
 from ..request import Purpose
 from .conversations import Chat
 from .inbound import Inbound
+from .programs import SideRequest
 
 
 @dataclass(slots=True, eq=False)
@@ -20,6 +21,8 @@ class Ticket:
     """Claim of the request. None for a synthetic reply."""
     content: bytes = b""
     """Body to send."""
+    side: SideRequest | None = None
+    """Kind of a request that the program makes beside its loop. None for one of its loop."""
     is_last: bool = False
     strips_usage: bool = False
     """Whether the program did not ask for the usage that is now in the stream."""

@@ -72,8 +72,8 @@ def _run_turns(run: RunState) -> Flow[End]:
                 next_step = check_continue(run, next_step)
             if has_transcript and not _is_paused(next_step):
                 yield from run.append_to_transcript()
-            if behaviour.reflection is not None and isinstance(next_step, ContinueReason):
-                yield from reflect(run, behaviour.reflection)
+            if run.reflections is not None and isinstance(next_step, ContinueReason):
+                yield from reflect(run, run.reflections)
         if behaviour.asks_for_extension and _can_extend(run, next_step):
             next_step = yield from ask_for_extension(run, next_step)
             if next_step is None:
@@ -181,7 +181,7 @@ def _build_result(run: RunState, end: End) -> Result:
         sensitive=run.spec.tools.sensitive,
         completion=describe_completion(run, end.stop),
         unsupported=end.unsupported,
-        reflections=tuple(run.reflections.texts),
+        reflections=() if run.reflections is None else tuple(run.reflections.texts),
         faults=tuple(run.hooks.faults),
         fallbacks=run.model.changes,
         children=tuple(run.children),

@@ -85,12 +85,13 @@ def send_request(
     progress.requests += 1
     progress.input_tokens = tokens
     run.request_deadline = deadline
+    message_count = len(request.messages)
     run.recorder.emit(
         ModelRequested,
         request.purpose,
         model.name,
         model.provider,
-        len(request.messages),
+        message_count,
         tokens,
         run.spec.tools.names if request.tools else (),
         attempt,
@@ -102,7 +103,7 @@ def send_request(
         run.recorder.show(request, run.spec.tools.sensitive)
     answer: Reply | ModelFailure = _CLOSED_FAILURE
     try:
-        answer = run.receive((yield Ask(request, deadline)))
+        answer = run.receive((yield Ask(request, deadline, message_count)))
         if isinstance(answer, Reply) and answer.usage is not None:
             amounts, is_estimate = run.spending.settle(holds, answer.usage), False
         else:

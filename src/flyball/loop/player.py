@@ -7,7 +7,7 @@ from typing import Any
 
 from ..recorder import Recorder
 from ..result import Result
-from .effects import Answer, Effect
+from .effects import Answer, Effect, Received
 from .loop import converse
 from .plan import Plan
 
@@ -21,34 +21,47 @@ class LoopPlayer:
     The caller performs `effect` and sends the answer, until `effect` is None and `result` is set.
     """
 
-    __slots__ = ("_described", "_loop", "answers", "effect", "result")
+    __slots__ = ("_described", "_loop", "_received", "effect", "result")
 
     def __init__(self, plan: Plan, recorder: Recorder, described: list[Any] | None = None) -> None:
         """Create the loop. `described` receives the descriptions of the answered effects, one after the other."""
         self._loop: Generator[Effect[Any], Any, Result] = converse(plan, recorder)
         self._described = described
-        self.answers: list[Answer[Any]] = []
-        """Answers so far. The run can be replayed from them."""
+        self._received: list[Any] = []
+        """Parts of the answers so far: one list, because each tuple would be work for the garbage collector."""
         self.effect: Effect[Any] | None = None
         """Effect that waits for its answer. None before the start and after the end."""
         self.result: Result | None = None
         """Result of the run. None until the loop has ended."""
 
+    @property
+    def answers(self) -> list[Answer[Any]]:
+        """Answers so far. The run can be replayed from them."""
+        parts = self._received
+        return [Answer(*parts[start : start + 3]) for start in range(0, len(parts), 3)]
+
+    @property
+    def answer_count(self) -> int:
+        """Number of answers so far."""
+        return len(self._received) // 3
+
     def start(self) -> Effect[Any] | None:
         """Start the loop and return its first effect, or None if it has ended."""
-        return self.send(None)
+        return self.receive(None)
 
-    def send(self, answer: Answer[Any] | None) -> Effect[Any] | None:
-        """Send the answer to the current effect and return the next effect, or None if the loop has ended.
+    def send(self, answer: Answer[Any]) -> Effect[Any] | None:
+        """Send the answer to the current effect and return the next effect, or None if the loop has ended."""
+        return self.receive(answer.received)
 
-        As with every generator, None starts it.
-        """
-        if answer is not None and self.effect is not None:
-            self.answers.append(answer)
+    def receive(self, received: Received | None) -> Effect[Any] | None:
+        """Send the parts of an answer, as `send` does. As with every generator, None starts it."""
+        effect = self.effect
+        if effect is not None and received is not None:
+            self._received += received
             if self._described is not None:
-                self._described += self.effect.describe()
+                self._described += effect.describe()
         try:
-            effect = self.effect = self._loop.send(answer)
+            effect = self.effect = self._loop.send(received)
         except StopIteration as end:
             self.effect, self.result = None, end.value
             return None

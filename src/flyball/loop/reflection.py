@@ -16,7 +16,7 @@ from .compaction import shorten
 from .effects import Flow
 from .model_request import prepare_request, send_request
 from .orders import emit_refusals
-from .state import RunState
+from .state import Reflections, RunState
 from .stopping import check_end
 
 _MAX_SECONDS = 30.0
@@ -34,12 +34,12 @@ class SkippedReflection:
     reason: str
 
 
-def reflect(run: RunState, reflection: Reflection) -> Flow[None]:
+def reflect(run: RunState, reflections: Reflections) -> Flow[None]:
     """Let the model review its work, if that is due. If it cannot, the reason is recorded and the run continues."""
-    if run.turns == run.reflections.last_turn or not _is_due(run, reflection):
+    if run.turns == reflections.last_turn or not _is_due(run, reflections.settings):
         return
-    run.reflections.start(run.turns)
-    review = yield from _request_reflection(run, reflection.prompt)
+    reflections.start(run.turns)
+    review = yield from _request_reflection(run, reflections.settings.prompt)
     if run.signals.is_cancelled:
         return
     if isinstance(review, str):
@@ -47,7 +47,7 @@ def reflect(run: RunState, reflection: Reflection) -> Flow[None]:
         notice = Notice(f"Your review of the work so far: {shown}", by="reflection", category="reflection")
         run.hooks.notices.add(notice)
     text = review if isinstance(review, str) else f"(No reflection: {review.reason})"
-    run.reflections.add(text)
+    reflections.add(text)
     run.recorder.emit(event.Reflected, text)
 
 

@@ -17,12 +17,12 @@ from ..recorder import Recorder
 from ..request import Call, Reply
 from ..result import Result
 from ..rules.thresholds import StartCache
-from ..steadiness import Duplicates
+from ..steadiness import Duplicates, Reflection
 from .active_model import ActiveModel
 from .background_runs import BackgroundRuns
 from .calibration import LikelyTokens
 from .clock import LoopClock
-from .effects import Answer, Append, ChildDone, Effect, Extend, Flow, Grant, Hung, Late, PauseChildren, Signal
+from .effects import Append, ChildDone, Effect, Extend, Flow, Grant, Hung, Late, PauseChildren, Received, Signal
 from .evidence import EvidenceTracker
 from .hooks import Hooks
 from .messages import MessageLog
@@ -82,7 +82,9 @@ class RunState:
         self.completion = CompletionState()
         if spec.completion.may_end_early:
             self.completion.checks_calls = True
-        self.reflections = Reflections()
+        reflection = spec.behaviour.reflection
+        self.reflections = None if reflection is None else Reflections(reflection)
+        """Reflections so far. None if the agent never reflects."""
         self.background = BackgroundRuns() if spec.children.in_background else None
         """Child runs in the background. None if the agent has none."""
         self.children: Sequence[Result] = ()
@@ -116,15 +118,15 @@ class RunState:
         """Yield an effect, and apply the time and the signals that come with its answer."""
         return self.receive((yield effect))
 
-    def receive(self, answer: Answer[Any]) -> Any:
+    def receive(self, received: Received) -> Any:
         """Apply the time and the signals of an answer, and return its value."""
-        at = self.clock.at = self.recorder.at = answer.at
+        value, at, signals = received
+        self.clock.at = self.recorder.at = at
         if at >= self.budget.work_at:
             self.signals.has_stop = True
-        if answer.signals:
-            for signal in answer.signals:
-                self._apply(signal)
-        return answer.value
+        for signal in signals:
+            self._apply(signal)
+        return value
 
     def _apply(self, signal: Signal) -> None:
         match signal:
@@ -301,6 +303,9 @@ class Reflections:
     texts: Sequence[str] = ()
     last_turn = 0
     """Number of turns at the last reflection."""
+
+    def __init__(self, settings: Reflection) -> None:
+        self.settings = settings
 
     def start(self, turns: int) -> None:
         """Note that the model reflects after this many turns."""

@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 from .._internal.workers import get_call_soon, loop_time
 from ..budget.deadline import SYSTEM, Clock
 from ..budget.run_budget import TurnBudget
-from ..chain.caller import POSITION
+from ..chain.caller import POSITION, find_position
 from ..errors import DelegationPaused, describe_error
 from ..loop.child_task import ChildTask
 from ..loop.children import distinct_tasks
@@ -301,7 +301,7 @@ class ChildRunner(ToolRunner):
         self._running[task.run_id] = driver
         if self.parent_signals.paused_children is not None:  # while it was being built
             driver.signals.send(self.parent_signals.paused_children)
-        token = POSITION.set(POSITION.get().for_children(self.run_id))
+        token = POSITION.set(find_position().for_children(self.run_id))
         try:
             task.own_result = await driver.drive()
         except Exception as error:

@@ -234,9 +234,7 @@ class RunDriver:
             return await self._perform_effects(self._start_loop)
         self._task = DetachableTask()
         self.timer.on_alarm = self._watch_for_hang
-        return await self._task.run(
-            self._perform_effects(self._start_loop), self._continue_without, self._signal_cancelled
-        )
+        return await self._task.run(self._perform_effects(self._start_loop), self)
 
     async def _perform_effects(self, begin: Callable[[], Effect[Any] | None]) -> Result:
         """Perform effects until the loop ends or the run is cancelled. `begin` returns the first effect."""
@@ -263,7 +261,7 @@ class RunDriver:
         except BaseException:
             if times_left != self._times_left:  # this task was left behind, and another one drives the run
                 raise
-            self._signal_cancelled()
+            self.signal_cancelled()
             await self._close(effect)
             raise
         await self._close(effect)
@@ -288,7 +286,7 @@ class RunDriver:
         else:
             self._task.leave()
 
-    def _continue_without(self, task: asyncio.Task[Any]) -> Coroutine[Any, Any, Result]:
+    def continue_without(self, task: asyncio.Task[Any]) -> Coroutine[Any, Any, Result]:
         """Leave the task behind. The effect that hangs gets its answer, as at a deadline or on a cancel."""
         leave_behind(task, self._scope)
         self._times_left += 1
@@ -305,7 +303,7 @@ class RunDriver:
     def _perform_stored(self, effect: Effect[Any]) -> Awaitable[Any]:
         """Perform an effect after its start is recorded. If that fails, interrupt it instead."""
         self.timer.set_deadline(math.inf)  # that of the last effect must not interrupt this one
-        recorded = self._journal.record_start(len(self.player.answers), effect)
+        recorded = self._journal.record_start(self.player.answer_count, effect)
         return self.effects.perform(effect) if recorded is True else self._perform_recorded(effect, recorded)
 
     async def _perform_recorded(self, effect: Effect[Any], recorded: bool | Awaitable[bool]) -> Any:
@@ -325,10 +323,10 @@ class RunDriver:
         try:
             if self._until is not None and timer.wall() >= self._until:
                 signals.send(TimeUp())
-            answer = Answer(value, timer.now(), signals.drain() if signals.pending else ())
+            received = value, timer.now(), signals.drain() if signals.pending else ()
             if self._is_stored:
-                self._journal.record_answer(len(player.answers), effect, answer)
-            following = player.send(answer)
+                self._journal.record_answer(player.answer_count, effect, Answer(*received))
+            following = player.receive(received)
             if type(following) is Ask:
                 signals.in_grace_turn = following.request.purpose is _GRACE
             elif following is None:
@@ -398,7 +396,7 @@ class RunDriver:
             self._next_check.cancel()
         self.signals.on_cancel = None
 
-    def _signal_cancelled(self) -> None:
+    def signal_cancelled(self) -> None:
         """Signal that the task was cancelled. The task of a child run is part of its parent's."""
         self.signals.send(Cancel("task" if self._plan.parent_run_id is None else "parent"))
 
@@ -428,7 +426,7 @@ class RunDriver:
             try:
                 error = await self._open_tools(sources)
             except BaseException:  # the task was cancelled
-                self._signal_cancelled()
+                self.signal_cancelled()
                 await self._play()
                 raise
             if error is not None and self._journal.history is not None:

@@ -147,7 +147,8 @@ class NullJournal:
 
     def cancel(self) -> None: ...
 
-    def may_write(self) -> bool:
+    @staticmethod
+    def may_write() -> bool:
         return True
 
     async def open(self, plan: Plan) -> Plan:
@@ -190,13 +191,13 @@ class PauseJournal(NullJournal):
     are computed when the run pauses.
     """
 
-    __slots__ = ("_described", "_fingerprint", "_pause")
+    __slots__ = ("_described", "_pause", "_replayed")
 
     def __init__(self, pause: PausedRun | None = None) -> None:
         self._pause = pause
         self._described: list[Any] = []  # a tuple for each effect would be work for the garbage collector
-        self._fingerprint = Fingerprint()
-        """Fingerprint of the replayed effects."""
+        self._replayed = None if pause is None else Fingerprint()
+        """Fingerprint of the replayed effects. None if the run is not resumed."""
 
     @property
     def described(self) -> list[Any]:
@@ -207,10 +208,11 @@ class PauseJournal(NullJournal):
         return None if self._pause is None else self._pause.history
 
     def matches(self, started: StartedEffect, effect: Effect[Any]) -> bool:
-        return self._fingerprint.next(effect) == started.fingerprint
+        return self._replayed is not None and self._replayed.next(effect) == started.fingerprint
 
     def record_replayed(self, effect: Effect[Any]) -> None:
-        self._fingerprint.add(effect)
+        if self._replayed is not None:
+            self._replayed.add(effect)
 
     def read_history(self, answers: Sequence[Answer[Any]]) -> RunHistory:
         fingerprint, started, rows = Fingerprint(), list[StartedEffect](), list[list[Any]]()

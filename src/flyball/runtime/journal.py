@@ -269,7 +269,7 @@ class RunJournal:
         """Return the error for a replay whose current effect is not the recorded one."""
         assert self.history is not None, "a replay has a history"
         assert self._recorder is not None, "a replay has a recorder"
-        step, steps, version = len(player.answers) + 1, len(self.history.started), self.history.version
+        step, steps, version = player.answer_count + 1, len(self.history.started), self.history.version
         wants = "the run ends" if player.effect is None else f"the run wants {type(player.effect).__name__}"
         changed = (
             f"code, rules or tools have changed: at step {step} of {steps}, {wants}, and the journal, written by "

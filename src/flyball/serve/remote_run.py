@@ -20,7 +20,7 @@ from ..budget.budget_set import narrow
 from ..budget.deadline import Clock
 from ..budget.remedy import describe_refusal_remedy
 from ..budget.run_budget import Refusal, TurnBudget
-from ..chain.caller import COUNTED_BUDGETS, POSITION, Position
+from ..chain.caller import COUNTED_BUDGETS, Position, find_position
 from ..errors import ConfigError, RemoteError, describe_error
 from ..event import BudgetRefused, Event, Header, RunEnded, RunStarted, ToolReported
 from ..loop.child_task import SHARED_BUDGETS, ChildTask, subtract_end_margin
@@ -69,7 +69,7 @@ class RemoteRunner:
         self._cancel_scope: anyio.CancelScope | None = None
         self._call_soon: Callable[[Callable[[], object]], object] | None = None
         self._stalled_s: float | None = None
-        self._remote_events = RemoteEvents(task.run_id, POSITION.get().run_id or task.parent_run_id, self._emit)
+        self._remote_events = RemoteEvents(task.run_id, find_position().run_id or task.parent_run_id, self._emit)
 
     @property
     def idle_s(self) -> float:
@@ -150,7 +150,7 @@ class RemoteRunner:
 
     def _build_position(self, envelope: TurnBudget) -> Position:
         """Return the request's position in the chain and the budgets it carries."""
-        here = POSITION.get()
+        here = find_position()
         caller = here.caller
         if caller is not None and set(caller.left) <= set(self._budget.amounts):
             caller = replace(caller, envelope=None)  # already reserved, and part of `envelope`

@@ -53,19 +53,29 @@ class ScriptDriver:
         _check_script(agent, seconds or {}, signals or {}, verdicts)
         self.agent = agent
         self.effects: list[Effect[Any]] = []
-        self.answers: list[Answer[Any]] = []
+        self._player: LoopPlayer | None = None
         self._seconds = {
             tool: validation.parse_duration(f"script, seconds of {tool}", s) for tool, s in (seconds or {}).items()
         }
         self._signals = signals or {}
         self._verdicts = list(verdicts)
-        self.children: list[tuple[Plan, list[Answer[Any]]]] = []
+        self._child_players: list[tuple[Plan, LoopPlayer]] = []
         self._order = None if seed is None else Random(validation.check_int("script, seed", seed))
         self._runner: EffectRunner | None = None
         self._last_plan: Plan | None = None
         self._shared_budget: TurnBudget | None = None
         self._ended: list[ChildDone] = []
         """Child runs in the background that ended when the last run paused."""
+
+    @property
+    def answers(self) -> list[Answer[Any]]:
+        """Answers that the loop of the last run has received."""
+        return [] if self._player is None else self._player.answers
+
+    @property
+    def children(self) -> list[tuple[Plan, list[Answer[Any]]]]:
+        """Plan of each child of the last run, and the answers that its loop has received."""
+        return [(plan, player.answers) for plan, player in self._child_players]
 
     @property
     def at(self) -> float:
@@ -100,9 +110,9 @@ class ScriptDriver:
     def _drive(self, plan: Plan, recorded: Sequence[Answer[Any]], verdicts: Mapping[str, Verdict]) -> Result:
         recorder = _build_recorder(plan, self.agent)
         player = LoopPlayer(plan, recorder)
-        self.effects, self.answers, self.children = [], player.answers, []
+        self.effects, self._player, self._child_players = [], player, []
         approver = ScriptedApprover(dict(verdicts), self._verdicts, self.agent.approver)
-        script_plan = ScriptPlan(self._seconds, approver, self._order, self.children)
+        script_plan = ScriptPlan(self._seconds, approver, self._order, self._child_players)
         child_budgets = ChildBudgets(
             recorder=recorder,
             shared_budget=self._shared_budget,
@@ -116,7 +126,7 @@ class ScriptDriver:
             value = run_to_end(runner.execute_effect(player.effect))
             ended = [*self._ended, *runner.take_signals()]
             self._ended = []
-            player.send(Answer(value, runner.clock.now(), (*self._signals.get(len(player.answers), ()), *ended)))
+            player.send(Answer(value, runner.clock.now(), (*self._signals.get(player.answer_count, ()), *ended)))
         runner.close()
         assert player.result is not None, "a loop that has ended has its result"
         return player.result

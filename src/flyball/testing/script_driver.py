@@ -225,7 +225,7 @@ class EffectRunner:
     def run_to_end(self, plan: Plan) -> StepGenerator[Result]:
         """Run a child to its end, yielding its time before each effect."""
         player = LoopPlayer(plan, self._recorder)
-        self._script_plan.children.append((replace(plan, state=dict(plan.state)), player.answers))
+        self._script_plan.children.append((replace(plan, state=dict(plan.state)), player))
         effect = player.start()
         while effect is not None:
             yield self.clock.now()
@@ -347,8 +347,8 @@ class ScriptPlan:
     decided: ScriptedApprover
     order: Random | None
     """Random order in which children advance. None means by their time."""
-    children: list[tuple[Plan, list[Answer[Any]]]]
-    """Plans of the children, and the answers that their loops received."""
+    children: list[tuple[Plan, LoopPlayer]]
+    """Plan and player of each child."""
 
     def for_child(self, task: ChildTask) -> ScriptPlan:
         """Return the script for a child, which may have its own approver."""

@@ -14,6 +14,7 @@ from .._internal.text import redact_arguments
 from .._internal.workers import Worker
 from ..budget.deadline import DeadlineToken
 from ..budget.run_budget import TurnBudget
+from ..chain.caller import Position
 from ..outcome import Artifact, Cancelled, Denied, Failure, Reason, Success, Timeout
 from ..request import Call
 from .context import OutcomeSlot, ToolState
@@ -50,6 +51,8 @@ class ToolCallRun(OutcomeSlot):
     token: DeadlineToken | None = None
     state: ToolState | None = None
     worker: Worker | None = None
+    run_position: Position
+    """Position of the run that makes the call. Set by its runner."""
 
     def __init__(
         self,
@@ -67,6 +70,12 @@ class ToolCallRun(OutcomeSlot):
         self.outcome = None
         self._lock = None if tool.is_async else Lock()
         self._has_plain_values = _PLAIN_TYPES.issuperset(map(type, values.values()))
+
+    @property
+    def position(self) -> Position:
+        """Place of the call in a chain of services."""
+        here = self.run_position
+        return Position(here.caller, here.chain, here.run_id, self.envelope, self.deadline, here.clock)
 
     @property
     def canonical_arguments(self) -> bytes | None:

@@ -24,7 +24,7 @@ from .._internal.workers import (
     wait_for_worker,
 )
 from ..budget.deadline import SYSTEM, Clock, Deadline, DeadlineToken
-from ..chain.caller import POSITION, Position
+from ..chain.caller import POSITION, Position, find_position
 from ..errors import UsageError
 from ..outcome import Outcome, Reason
 from ..result import Result
@@ -74,6 +74,8 @@ class ToolRunner:
     """Identity of the agent, for its share of the workers."""
     parallel: int = 8
     """Maximum number of calls of one group in progress at a time."""
+    _position: Position | None = field(default=None, init=False)
+    """Position of the run. None until its first call."""
 
     @property
     def running_children(self) -> Mapping[str, Any]:
@@ -142,7 +144,7 @@ class ToolRunner:
 
     async def _run_in_loop(self, tool_call: ToolCallRun) -> Sequence[Outcome | None]:
         tool = tool_call.tool
-        token = POSITION.set(self._build_position(tool_call))
+        token = POSITION.set(self._place(tool_call))
         try:
             value = await (tool.function(**tool_call.values) if tool.is_plain else self.bind(tool_call)())
             now = self.clock.now()
@@ -166,7 +168,7 @@ class ToolRunner:
 
     async def _run_in_worker(self, tool_call: ToolCallRun, deadline: float) -> Sequence[Outcome | None]:
         bound, context = self.bind(tool_call), copy_context_for_thread()
-        context.run(POSITION.set, self._build_position(tool_call))
+        context.run(POSITION.set, self._place(tool_call))
         tool_call.worker = await wait_for_worker(
             self.workers, lambda: self.clock.now() >= tool_call.deadline, self.owner
         )
@@ -198,16 +200,12 @@ class ToolRunner:
         tool_call.state = ToolState(self.state)
         return tool_call.tool.bind(tool_call.values, self._build_context(tool_call, tool_call.token, tool_call.state))
 
-    def _build_position(self, tool_call: ToolCallRun) -> Position:
-        current = POSITION.get()
-        return Position(
-            current.caller,
-            current.chain,
-            current.run_id or self.run_id,
-            tool_call.envelope,
-            tool_call.deadline,
-            self.clock,
-        )
+    def _place(self, tool_call: ToolCallRun) -> ToolCallRun:
+        """Tell a call the position of its run. It builds its own from that if its tool asks for it."""
+        if self._position is None:
+            self._position = find_position().for_call(self.run_id, None, math.inf, self.clock)
+        tool_call.run_position = self._position
+        return tool_call
 
     def _build_context(self, tool_call: ToolCallRun, token: DeadlineToken, state: ToolState) -> ToolContext:
         seconds = token.remaining_s()
@@ -230,7 +228,7 @@ class ToolRunner:
             may_write=self.may_write,
             report=report,
             delegating=partial(self.delegate, tool_call),
-            position=self._build_position(tool_call),
+            position=self._place(tool_call).position,
         )
 
     async def wait_for_children(self, run_ids: Sequence[str], seconds: float, *, cancel: bool = False) -> None:

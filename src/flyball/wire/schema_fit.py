@@ -25,7 +25,7 @@ def fit_schema(schema: Mapping[str, Any], text: str, depth: int = 5) -> Any:
     kind: Any = schema.get("type", "object" if "properties" in schema else "string")
     if isinstance(kind, list):
         kind = next(iter(cast("list[Any]", kind)), None)
-    match str(kind):
+    match str(kind).lower():  # Gemini writes them in capitals
         case "object":
             properties = get_dict(schema, "properties")
             return {

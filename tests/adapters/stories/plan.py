@@ -16,7 +16,7 @@ from flyball.models.scripted import Line
 from flyball.testing.server import LoopingProvider, Sent, StatusReply
 from flyball.wire.bodies import Json, get_dict, get_dicts
 
-MAX_REQUESTS = 40
+MAX_REQUESTS = 15
 """Requests after which a provider lets a program end that nothing has stopped."""
 MODEL = "gpt-4o"
 
@@ -81,7 +81,7 @@ class StoryProvider(LoopingProvider):
         tells_usage: bool = True,
         report: str = "The report.",
     ) -> None:
-        super().__init__(tells_usage=tells_usage, report=report)
+        super().__init__(self._choose_line, tells_usage=tells_usage, report=report)
         self._choose = answer
 
     @property
@@ -89,14 +89,11 @@ class StoryProvider(LoopingProvider):
         """Requests that are not for a report."""
         return len(self.requests) - self.last_requests
 
-    def _answer(self, body: Json) -> Line | Sent | StatusReply:
+    def _choose_line(self, body: Json) -> Line | Sent | StatusReply | None:
         if len(self.requests) > MAX_REQUESTS:
             return Line("I was not stopped.")
-        usual = super()._answer(body)
-        if isinstance(usual, Line) and usual.text == self._report:
-            return usual
         names = [str(get_dict(tool, "function").get("name") or tool.get("name")) for tool in get_dicts(body, "tools")]
-        return self._choose(names) or usual
+        return self._choose(names)
 
 
 @dataclass

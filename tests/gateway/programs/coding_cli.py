@@ -137,7 +137,7 @@ def opencode() -> str:
 
 
 def gemini_cli() -> str:
-    settings = read(HOME / ".gemini/settings.json") | read(ENV.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH"))
+    settings = read(Path(ENV.get("GEMINI_CLI_HOME", HOME)) / ".gemini/settings.json")
     if settings.get("security", {}).get("auth", {}).get("selectedType") != "gemini-api-key":
         sys.exit(41)
     env = dict(ENV)

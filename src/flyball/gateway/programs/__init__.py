@@ -10,12 +10,12 @@ from .codex import CODEX
 from .continue_dev import CONTINUE
 from .copilot import AMP, COPILOT
 from .gemini_cli import GEMINI_CLI, QWEN_CODE
-from .identify import identify
 from .known_program import KnownProgram, SideRequest
 from .launch import Launch
 from .litellm_programs import AIDER, LLM, MINI, OPEN_INTERPRETER
 from .opencode import OPENCODE
 from .pi import PI
+from .recognition import identify
 
 __all__ = ["KNOWN_PROGRAMS", "KnownProgram", "Launch", "SideRequest", "create_launch"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -33,8 +34,8 @@ def _prepare(launch: Launch) -> None:
     has_key = any(launch.environment.get(name) for name in _KEYS[:2]) or any(
         "apiKeyHelper" in each for each in settings
     )
-    has_login = bool(launch.environment.get(_KEYS[2])) or (_find_folder(launch) / ".credentials.json").is_file()
-    launch.is_plan = has_login and not has_key
+    has_login = (_find_folder(launch) / ".credentials.json").is_file() or sys.platform == "darwin"  # there, a keychain
+    launch.is_plan = not has_key and (has_login or bool(launch.environment.get(_KEYS[2])))
 
 
 def _find_folder(launch: Launch) -> Path:

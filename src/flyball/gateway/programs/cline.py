@@ -69,7 +69,7 @@ def _point(launch: Launch) -> None:
 CLINE = KnownProgram(
     name="cline",
     title="Cline",
-    version="3.0",
+    version="3.0.65",
     wires=("responses",),
     example='cline "fix the failing test"',
     enforced="all limits, with OpenAI",

@@ -112,7 +112,7 @@ def _point(launch: Launch) -> None:
 CODEX = KnownProgram(
     name="codex",
     title="Codex",
-    version="0.166",
+    version="0.169.0",
     wires=("responses",),
     example='codex exec "fix the failing test"',
     enforced="all limits, with an API key",

@@ -110,7 +110,7 @@ def _format_headers(headers: dict[str, str]) -> str:
 CONTINUE = KnownProgram(
     name="cn",
     title="Continue",
-    version="1.5",
+    version="1.5.47",
     wires=("messages", "chat"),
     example='cn -p "fix the failing test"',
     enforced="all limits, with Anthropic, OpenAI and Gemini",

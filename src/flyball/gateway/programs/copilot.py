@@ -64,9 +64,9 @@ def _refuse_amp(launch: Launch) -> None:
 AMP = KnownProgram(
     name="amp",
     title="Amp",
-    version="0.0",
+    version="none",
     wires=(),
-    example="amp -x …",
+    example="amp -x 'fix the failing test'",
     enforced="nothing: refused before the start",
     pointed_by="",
     escapes=("its loop runs at its vendor",),

@@ -16,7 +16,8 @@ _SYSTEM = {
     "darwin": Path("/Library/Application Support/GeminiCli/settings.json"),
     "linux": Path("/etc/gemini-cli/settings.json"),
 }
-_SYSTEM_VARIABLE = "GEMINI_CLI_SYSTEM_SETTINGS_PATH"
+_SYSTEM_VARIABLE, _HOME_VARIABLE = "GEMINI_CLI_SYSTEM_SETTINGS_PATH", "GEMINI_CLI_HOME"
+_KEY_TYPE = "gemini-api-key"
 _GEMINI_VARIABLES = (
     "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA",
 )  # fmt: skip
@@ -46,26 +47,41 @@ def _prepare_gemini(launch: Launch) -> None:
     check_ways_around(launch.environment, "the .env file of Gemini CLI")
     if not launch.environment.get("GEMINI_API_KEY"):
         raise launch.refuse("its login with Google asks another service", "set GEMINI_API_KEY")
+    system = launch.environment.get(_SYSTEM_VARIABLE) or _SYSTEM.get(sys.platform, _SYSTEM["linux"])
+    for path in (Path.cwd() / ".gemini" / "settings.json", Path(system)):  # both beat the settings of the user
+        auth = get_table(launch.read_json(path), "security", "auth")
+        if any(auth.get(name, _KEY_TYPE) != _KEY_TYPE for name in ("selectedType", "enforcedType")):
+            raise launch.refuse(f"{path} chooses another login", "take `security.auth` out of it")
 
 
 def _point_gemini(launch: Launch) -> None:
-    path = launch.environment.get(_SYSTEM_VARIABLE) or _SYSTEM.get(sys.platform, _SYSTEM["linux"])
-    settings = launch.read_json(Path(path))
-    auth = get_table(settings, "security", "auth") | {"selectedType": "gemini-api-key"}
+    """Choose the API key in a copy of its folder. System settings would beat that, but must be files of root."""
+    folder = _find_gemini_home(launch) / ".gemini"
+    settings = launch.read_json(folder / "settings.json")
+    copy = launch.mirror(folder, {"settings.json": json.dumps(_choose_key(settings))})
+    launch.set(_HOME_VARIABLE, str(copy.parent))
+    launch.changes.append(f"its API key is used: {_HOME_VARIABLE} names a temporary copy of its folder")
+
+
+def _choose_key(settings: Json) -> Json:
+    auth = get_table(settings, "security", "auth") | {"selectedType": _KEY_TYPE}
     auth.pop("enforcedType", None)
-    settings["security"] = get_table(settings, "security") | {"auth": auth}
-    launch.set(_SYSTEM_VARIABLE, str(launch.write_file("settings.json", json.dumps(settings))))
-    launch.changes.append("its API key is used, by settings that beat its files")
+    return settings | {"security": get_table(settings, "security") | {"auth": auth}}
+
+
+def _find_gemini_home(launch: Launch) -> Path:
+    named = launch.environment.get(_HOME_VARIABLE)
+    return Path(named) if named else launch.find_home()
 
 
 GEMINI_CLI = KnownProgram(
     name="gemini",
     title="Gemini CLI",
-    version="0.61",
+    version="0.61.0",
     wires=("generateContent",),
     example='gemini -p "fix the failing test"',
     enforced="all limits, with an API key",
-    pointed_by="GOOGLE_GEMINI_BASE_URL, and system settings that choose the API key",
+    pointed_by="GOOGLE_GEMINI_BASE_URL, and a temporary copy of its folder that chooses the API key",
     escapes=("a login with Google and Vertex are refused before the start", "--sandbox cannot reach the gateway"),
     packages=("@google/gemini-cli",),
     prepare=_prepare_gemini,
@@ -125,7 +141,7 @@ def _point_qwen(launch: Launch) -> None:
 QWEN_CODE = KnownProgram(
     name="qwen",
     title="Qwen Code",
-    version="0.24",
+    version="0.24.4",
     wires=("chat",),
     example='qwen -p "fix the failing test"',
     enforced="all limits, with an API key",
@@ -140,6 +156,12 @@ QWEN_CODE = KnownProgram(
             name="compaction",
             agents=("QwenCode",),
             text="distilling chat history into a structured XML",
+            is_compaction=True,
+        ),
+        SideRequest(
+            name="compaction",
+            agents=("QwenCode",),
+            text="summarizes a conversation when its context window is about to overflow",
             is_compaction=True,
         ),
     ),

@@ -52,7 +52,7 @@ def _prepare_mini(launch: Launch) -> None:
 MINI = KnownProgram(
     name="mini",
     title="mini-swe-agent",
-    version="2.4",
+    version="2.4.6",
     wires=("chat", "messages"),
     example='mini --yolo --exit-immediately -m anthropic/claude-sonnet-4-5 -t "fix the failing test"',
     enforced="all limits, with Anthropic and OpenAI",

@@ -94,7 +94,7 @@ def _point(launch: Launch) -> None:
 OPENCODE = KnownProgram(
     name="opencode",
     title="opencode",
-    version="1.18",
+    version="1.18.33",
     wires=("messages", "responses"),
     example='opencode run --model anthropic/claude-sonnet-4-5 "fix the failing test"',
     enforced="all limits, with API keys of Anthropic, OpenAI and Google",
@@ -109,6 +109,12 @@ OPENCODE = KnownProgram(
             name="compaction",
             agents=("opencode/",),
             text="AI assistant tasked with summarizing conversations",
+            is_compaction=True,
+        ),
+        SideRequest(
+            name="compaction",
+            agents=("opencode/",),
+            text="You are a context summarization agent",
             is_compaction=True,
         ),
     ),

@@ -75,7 +75,7 @@ def _point(launch: Launch) -> None:
 PI = KnownProgram(
     name="pi",
     title="pi",
-    version="0.74",
+    version="0.87.1",
     wires=("messages", "responses"),
     example='pi --provider anthropic -p "fix the failing test"',
     enforced="all limits, with Anthropic, OpenAI and Google",

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 Json = dict[str, Any]
+_TOKEN = re.compile(r'"(?:\\.|[^"\\])*+"?|//[^\n]*|/\*(?:.*?\*/|.*)|,(?=\s*[}\]])', re.DOTALL)
+"""Text, comment, or comma before the end of a list or an object."""
 
 
 def get_nested(settings: Mapping[str, Any], *keys: str) -> Any:
@@ -33,9 +35,8 @@ def strip_comments(text: str) -> str:
     >>> strip_comments('{"a": "//", /* b */ "c": [1,], } // d')
     '{"a": "//",  "c": [1] } '
     """
-    token = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', re.DOTALL)
-    without = re.sub(token, lambda match: match[0] if match[0].startswith(('"', ",")) else "", text)
-    return re.sub(token, lambda match: match[0] if match[0].startswith('"') else "", without)
+    without = _TOKEN.sub(lambda match: match[0] if match[0].startswith(('"', ",")) else "", text)
+    return _TOKEN.sub(lambda match: match[0] if match[0].startswith('"') else "", without)
 
 
 def parse_dotenv(text: str) -> dict[str, str]:
