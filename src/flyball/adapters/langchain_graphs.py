@@ -83,6 +83,7 @@ class GraphWatch(BaseCallbackHandler):
     """Callbacks that tell of the graphs of this process: a middleware is not told of one that fails or is left."""
 
     run_inline = True
+    ignore_llm = ignore_chat_model = ignore_retriever = True  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
 
     def __init__(self) -> None:
         self._is_watching = False
