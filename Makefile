@@ -19,7 +19,7 @@ LOCAL = $(INSTALL) -e '.[local]' --group weights 2>/dev/null || echo "A local mo
 $(shell [ ! -e $(V) ] || { $(BIN)/python -c "" && command -v $(UV) && ! ls -d $(OLD); } >/dev/null 2>&1 || rm -rf $(V))
 
 .NOTPARALLEL:
-.PHONY: demo test test-exec check format bench forecast reports soak snapshots screenshots shapes lock clean
+.PHONY: demo test test-exec test-adapters check format bench forecast reports soak snapshots screenshots shapes lock clean
 
 demo: $(V)/.demo
 	@$(BIN)/python examples/demo.py
@@ -29,6 +29,9 @@ test: $(V)/.dev
 
 test-exec: $(V)/.dev
 	@$(INDEX); $(BIN)/python tools/exec_matrix.py $(ARGS)
+
+test-adapters: $(V)/.dev
+	@$(INDEX); $(BIN)/python tools/adapter_matrix.py $(ARGS)
 
 check: $(V)/.dev
 	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/pyright && $(BIN)/python tools/check_types.py
@@ -54,6 +57,7 @@ soak: $(V)/.dev
 
 snapshots: $(V)/.dev
 	@SNAPSHOTS=write $(BIN)/python -m pytest -q -n 0 $(ARGS)
+	@$(BIN)/python tests/adapters/stories/table.py
 
 screenshots: $(V)/.dev
 	@$(BIN)/python tools/screenshots.py

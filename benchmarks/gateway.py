@@ -1,6 +1,7 @@
 """Cost of the gateway of `flyball exec`, against a bare pass-through proxy of the same libraries, in one run.
 
-Each server runs in a process of its own. A figure is the ratio of the medians of requests that alternate between both.
+Also the cost of a governed transport in the client's own process, against the bare client and against that proxy. Each
+server runs in a process of its own. A figure is the ratio of the medians of requests that alternate.
 """
 
 from __future__ import annotations
@@ -151,12 +152,16 @@ def ask(client: httpx2.Client, address: str, key: str, content: bytes) -> tuple[
     return first, time.perf_counter() - start
 
 
-def compare(servers: dict[str, tuple[str, str]], body: dict[str, Any], rounds: int) -> dict[str, tuple[float, float]]:
-    """Return the medians of each server, from requests that alternate."""
+def compare(
+    servers: dict[str, tuple[str, str]], body: dict[str, Any], rounds: int, governed: httpx2.BaseTransport | None = None
+) -> dict[str, tuple[float, float]]:
+    """Return the medians of each server, from requests that alternate. `governed` is the transport to the last one."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in servers}
     content = json.dumps(body).encode()
     with ExitStack() as stack:
         clients = {name: stack.enter_context(httpx2.Client(timeout=60)) for name in servers}
+        if governed is not None:
+            clients[next(reversed(clients))] = stack.enter_context(httpx2.Client(timeout=60, transport=governed))
         for number in range(WARM_UP + rounds):
             for name, (address, key) in servers.items():
                 taken = ask(clients[name], address, key, content)
@@ -185,6 +190,22 @@ def main() -> None:
                 bare, governed = found["proxy"][place], found["gateway"][place]
                 times = f"{governed * 1e3:.2f} ms  {governed / bare:.2f}x bare proxy ({bare * 1e3:.2f} ms)"
                 print(f"{label}, {name}   {times}  (target {target}x)")
+            compare_transport(label, url, proxy, build_body(size, stream), rounds if not size else max(20, rounds // 4))
+
+
+def compare_transport(label: str, url: str, proxy: tuple[str, str], body: dict[str, Any], rounds: int) -> None:
+    """Print the cost of a governed transport."""
+    from flyball import Limits
+    from flyball.gateway import transport
+
+    limits = Limits(turns=500, tokens=10**12, usd=10**6)
+    with transport(limits, upstreams={"openai": url}) as governed:
+        servers = {"client": (url, "sk-real"), "proxy": proxy, "transport": (url, "sk-real")}
+        found = compare(servers, body, rounds, governed)
+    for place, name in enumerate(("first byte", "whole")):
+        bare, proxied, own = (found[server][place] for server in servers)
+        times = f"{own * 1e3:.2f} ms  {own / bare:.2f}x bare client ({bare * 1e3:.2f} ms)"
+        print(f"{label}, transport, {name}   {times}  {own / proxied:.2f}x bare proxy")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Govern unmodified programs of many frameworks: `make test-exec`. It prints a table, and fails if a program deviates.
 
 Each program is an endless tool loop. It must make exactly `TURNS` requests and one for a report, and end by itself.
-Each framework has an environment of its own below `.venv/exec`, made from a package index and npm.
+Each framework has an environment of its own below `.venv/exec`, made from a package index and npm. Then come the real
+command lines and their stories, from locks with hashes; see `exec_programs.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from exec_install import NPM_OPTIONS, find_node, run_npm
+from exec_programs import check_stand_in, run_programs
+from exec_table import PROGRAMS as COMMAND_LINES
+from exec_table import STORIES
 
 from flyball import Limits
 from flyball.gateway import Execution, GatewayOptions, execute
@@ -33,6 +39,8 @@ PYTHON = {
     "litellm": ["litellm==1.106.2", "mcp==2.3.0"],
     "smolagents": ["smolagents[openai]==1.26.0"],
     "agno": ["agno==3.1.10", "openai==3.51.0", "anthropic==2.10.0"],
+    "crewai": ["crewai[anthropic]==1.15.30"],
+    "claude_agent": ["claude-agent-sdk==0.2.182"],
 }
 VARIANTS = {
     "openai_agents": ["responses", "responses stream", "chat", "chat stream", "chat child"],
@@ -41,10 +49,16 @@ VARIANTS = {
     "litellm": ["chat", "messages"],
     "smolagents": ["tool", "code"],
     "agno": ["chat", "responses", "messages"],
+    "crewai": ["chat", "messages"],
+    "claude_agent": ["alone", "child"],
     "sdk.mjs": ["chat", "stream", "responses", "messages", "mstream"],
     "ai_sdk.mjs": ["chat", "responses", "messages", "chat stream", "responses stream", "messages stream"],
     "openai_agents.mjs": ["responses", "chat_completions"],
 }
+TOOLS = {"claude_agent alone": "Read", "openai_agents chat child": "child"}
+"""Tools that the model calls, by program. Otherwise it calls the first one that it is offered, such as a sub-agent."""
+SIDE_REQUESTS = {"claude_agent": 1}
+"""Requests beside the turns that a program may make, such as one for a title."""
 
 
 @dataclass
@@ -57,13 +71,16 @@ class Row:
     reports: int
     refused: Sequence[str]
     output: str
+    side_requests: int = 0
+    """Requests beside the turns that it may make."""
 
     @property
     def is_good(self) -> bool:
         """Whether the program did what it must."""
         return (
             self.execution.exit_code == 0
-            and (self.execution.result.turns, self.requests - self.reports) == (TURNS, TURNS)
+            and self.execution.result.turns == TURNS
+            and TURNS <= self.requests - self.reports <= TURNS + self.side_requests
             and self.reports >= 1
             and not self.refused
         )
@@ -91,7 +108,7 @@ def install(names: Sequence[str]) -> None:
     if any(name.endswith(".mjs") for name in names) and not (folder / "ready").exists():
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(PROGRAMS / "package.json", folder)
-        subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund"], cwd=folder, check=True)
+        run_npm("install", *NPM_OPTIONS, folder=folder)
         (folder / "ready").touch()
 
 
@@ -99,13 +116,13 @@ def build_command(name: str, variant: str) -> list[str]:
     """Return the command of a program. Node finds packages beside the program only."""
     if name.endswith(".mjs"):
         shutil.copy(PROGRAMS / name, ENVIRONMENTS / "node")
-        return ["node", str(ENVIRONMENTS / "node" / name), *variant.split()]
+        return [str(find_node() / "node"), str(ENVIRONMENTS / "node" / name), *variant.split()]
     return [str(ENVIRONMENTS / name / "bin" / "python"), str(PROGRAMS / f"{name}_agent.py"), *variant.split()]
 
 
 def govern(name: str, variant: str) -> Row:
     """Run one program under a gateway."""
-    tool = "child" if "child" in variant else None
+    tool = TOOLS.get(f"{name} {variant}")
     with LoopingProvider(report=CODE if variant == "code" else REPORT, tool=tool) as provider:
         environment = {
             **os.environ,
@@ -129,22 +146,42 @@ def govern(name: str, variant: str) -> Row:
             lines = file.read().decode(errors="replace").strip().splitlines()
         label = f"{name} {variant}"
         last = lines[-1] if lines else ""
-        return Row(label, execution, len(provider.requests), provider.last_requests, provider.refused, last)
+        requests = sum("count_tokens" not in request.path for request in provider.requests)  # counting is free
+        return Row(
+            label, execution, requests, provider.last_requests, provider.refused, last, SIDE_REQUESTS.get(name, 0)
+        )
 
 
-def main() -> int:
-    """Run all programs, or those of the frameworks named, and return the exit code."""
-    names = sys.argv[1:] or list(VARIANTS)
+def run_frameworks(names: Sequence[str]) -> tuple[int, int]:
+    """Run the programs of these frameworks. Return how many were good, and how many there are."""
     install(names)
-    started, failed, count = time.monotonic(), 0, 0
+    good = count = 0
     for name in names:
         for variant in VARIANTS[name]:
             row = govern(name, variant)
             count += 1
-            failed += not row.is_good
+            good += row.is_good
             print(row, flush=True)
-    print(f"{count - failed} of {count} programs in {time.monotonic() - started:.0f} s")
-    return 1 if failed else 0
+    return good, count
+
+
+def main() -> int:
+    """Run everything, or the frameworks and the command lines that are named, and return the exit code."""
+    started, names = time.monotonic(), sys.argv[1:]
+    known = {*VARIANTS, *(line.name for line in COMMAND_LINES)}
+    if unknown := [name for name in names if name not in known]:
+        print(f"unknown: {', '.join(unknown)}; expected {', '.join(sorted(known))}", file=sys.stderr)
+        return 2
+    print("Frameworks", flush=True)
+    results = [run_frameworks([name for name in VARIANTS if not names or name in names])]
+    lines = [line for line in (*COMMAND_LINES, *STORIES) if not names or line.name in names]
+    print("Command lines, and where each tried to go besides", flush=True)
+    results.append(run_programs(lines))
+    print("Without a gateway: a stand-in for the outside sees each", flush=True)
+    results.append(check_stand_in([line for line in COMMAND_LINES if not names or line.name in names]))
+    good, count = (sum(numbers) for numbers in zip(*results, strict=True))
+    print(f"{good} of {count} in {time.monotonic() - started:.0f} s")
+    return 0 if good == count else 1
 
 
 if __name__ == "__main__":

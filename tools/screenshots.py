@@ -33,6 +33,7 @@ COMMANDS = {
     "status": ["status"],
     "limits": ["limits"],
     "models": ["models", "claude", "opus", "4"],
+    "exec-list": ["exec", "--list"],
     "doctor": ["doctor"],
     "doctor-verbose": ["doctor", "--verbose"],
 }

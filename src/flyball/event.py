@@ -157,6 +157,21 @@ class ModelReplied(Event):
 
 
 @dataclass(slots=True)
+class Settled(Event):
+    """A request of a program under a gateway was settled: what budgets count for it."""
+
+    kind = "settled"
+    purpose: str
+    conversation: str
+    model: str | None
+    tokens: int
+    usd: float | None
+    """Dollars. None if the price is not known."""
+    estimated: bool
+    """True if the provider reported no usage."""
+
+
+@dataclass(slots=True)
 class Delta(Event):
     """A piece of streamed text arrived. Sent to sinks, never kept."""
 

@@ -204,7 +204,7 @@ def test_a_body_that_cannot_be_read_is_never_forwarded(client: Client, provider:
 def test_counting_tokens_is_free(client: Client, provider: LoopingProvider) -> None:
     client.path = "/anthropic"
     client.send(path="/v1/messages/count_tokens", x_api_key=client.gateway.environment["ANTHROPIC_API_KEY"])
-    assert [request.path for request in provider.requests] == ["/v1/messages/count_tokens"]
+    assert (provider.other_paths, provider.requests) == (["POST /v1/messages/count_tokens"], [])
     assert client.gateway.desk.run_turns == 0
 
 

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from flyball.errors import Ungoverned
-from flyball.gateway.known_programs import adapt_command
 from flyball.testing.server import LoopingProvider, ModelServer, status
 
 from .conftest import PROGRAMS, REAL_KEY, environment_for
@@ -84,26 +82,6 @@ def test_a_program_known_to_go_around_the_gateway_is_refused_before_the_start(
     assert (done.returncode, done.stdout) == (8, "")
     assert "NOT GOVERNED" in done.stderr
     assert flyball_exec(provider, "--allow-ungoverned", "--", str(program)).stdout == "started\n"
-
-
-GIVEN = {"OPENAI_BASE_URL": "http://127.0.0.1:1/openai/v1", "ANTHROPIC_BASE_URL": "http://127.0.0.1:1/anthropic"}
-
-
-@pytest.mark.parametrize("name", ["cn", "pi", "cline", "amp"])
-def test_programs_that_cannot_be_pointed_at_the_gateway_are_refused(name: str) -> None:
-    with pytest.raises(Ungoverned, match="NOT GOVERNED"):
-        adapt_command([f"/usr/bin/{name}"], GIVEN)
-
-
-def test_known_programs_are_pointed_at_the_gateway_in_their_own_way() -> None:
-    command, environment = adapt_command(["/bin/codex", "exec", "x"], GIVEN | {"OPENAI_API_KEY": "sk-stand-in"})
-    assert command == ["/bin/codex", "-c", f'openai_base_url="{GIVEN["OPENAI_BASE_URL"]}"', "exec", "x"]
-    assert environment["CODEX_API_KEY"] == "sk-stand-in"
-    command, _ = adapt_command(["claude", "-p", "x"], GIVEN)
-    assert json.loads(command[2]) == {"env": {"ANTHROPIC_BASE_URL": GIVEN["ANTHROPIC_BASE_URL"]}}
-    _, environment = adapt_command(["opencode", "run"], GIVEN)
-    assert GIVEN["OPENAI_BASE_URL"] in environment["OPENCODE_CONFIG_CONTENT"]
-    assert adapt_command(["python", "x.py"], GIVEN) == (["python", "x.py"], GIVEN)
 
 
 def test_no_key_is_in_any_output_or_file(flyball_exec: Exec, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from flyball.cli.saved_config import config_to_dict
 from flyball.cli.transcript import render_conversation
 from flyball.completion.report_check import RecordedWork
 from flyball.errors import quote_value, suggest_names
+from flyball.gateway.programs.settings_files import strip_comments
 from flyball.history.record import RunRecord
 from flyball.loop.calibration import estimate_likely_tokens
 from flyball.message import Message, MessageType, Role
@@ -236,6 +237,10 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("_internal/toml.py", "a text of many dots", place, repeated("a.", '"', 'a = "'), repeated("a", '"', 'a = "')),
     ("_internal/toml.py", "a text of escapes", place, repeated('\\"', "", 'a = "'), repeated("a", "", 'a = "')),
     ("_internal/toml.py", "a file of brackets", place, repeated("[1],", "1]", "a = ["), repeated("1,", "1]", "a = [")),
+    *(
+        ("gateway/programs/settings_files.py", f"settings of {unit!r}", strip_comments, repeated(unit), PROSE)
+        for unit in ("/*", '\\"', '"', ", ", "// ", "*/", ",")
+    ),
     ("wire/formats.py", "a path of models", find_wire, repeated("/models/"), repeated("/v1/x")),
     ("wire/gemini.py", "a path of models", gemini_path, repeated("/models/"), repeated("/v1/x")),
     ("wire/gemini.py", "a long number", is_gemini_3, repeated("9", "", "gemini-"), LETTERS),
@@ -254,6 +259,8 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
 BOUNDED = {
     "cli/exec_command.py": "names of variables of the user",
     "gateway/door.py": "a path, which the server bounds, matched by classes of characters",
+    "gateway/programs/continue_dev.py": "lines of a file that the user writes, each matched at its start",
+    "gateway/programs/recognition.py": "the command line of the user",
     "gateway/last_request.py": "names and descriptions of tools, matched at their start only",
     "gateway/providers.py": "keys and names of the user",
     "completion/report_words.py": "texts that report_check.py has cut",

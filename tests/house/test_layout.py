@@ -28,13 +28,14 @@ LAYERS = """
     agent
     history
     gateway serve testing
+    adapters
     doctor
     cli
 """
 """Lowest first. A line may import from the lines above it. On one line, packages may import each other one way."""
 MAY_IMPORT_PACKAGES = {
-    "_internal", "agent", "cli", "gateway", "models", "otel", "runtime", "serve", "store", "testing", "toolbox",
-    "tools",
+    "_internal", "adapters", "agent", "cli", "gateway", "models", "otel", "runtime", "serve", "store", "testing",
+    "toolbox", "tools",
 }  # fmt: skip
 """Folders that may import third-party packages. All others need the standard library only."""
 MAX_LINES, MAX_README_LINES, MAX_ROOT_MODULES = 600, 100, 16

@@ -12,7 +12,7 @@ import pytest
 from flyball import Limits, TurnBudget, govern
 from flyball._internal.workers import WorkerPool
 from flyball.event import Event as RunEvent
-from flyball.outcome import Failure, Outcome, Status, Success, Timeout
+from flyball.outcome import Denied, Failure, Outcome, Reason, Status, Success, Timeout
 from flyball.request import Call
 from flyball.testing import ManualClock
 from flyball.tools import BoundedToolExecutor, Tool, ToolContext, tool
@@ -36,6 +36,11 @@ def one(function: Callable[..., Any] | Tool, arguments: Any = "", **options: Any
 
 
 class TestOutcomes:
+    def test_a_client_tool_is_denied_with_what_to_do(self) -> None:
+        outcome = one(Tool.from_schema("open_file", "Open a file.", {"type": "object"}))
+        assert isinstance(outcome, Denied)
+        assert (outcome.reason, "give it a function" in outcome.message) == (Reason.APPROVAL, True)
+
     @pytest.mark.parametrize("function", [add, aadd])
     def test_a_call_that_works_is_a_success(self, function: Callable[..., Any]) -> None:
         outcome = one(function, '{"a": 2}')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from .._internal.text import redact
-from ..budget.deadline import SYSTEM
 from ..budget.limits import Limits
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry, Resolution
-from ..errors import ConfigError, Ungoverned, UsageError, format_with_code
-from ..history.record import save_last_record
+from ..errors import ConfigError, Ungoverned, UsageError
 from ..progress import Point, Progress
 from ..recorder import buffered
 from ..result import Stop
 from ..unit import Unit
 from .live import RunView, SilentView
 from .output import EXIT_CODES, UNGOVERNED_EXIT_CODE, USER_ERRORS, exit_with_error, print_line
+from .program_record import AGENT, ProgramRecord
 from .run_command import OutputMode, open_run_store
 from .run_ending import summarize_ending
 
@@ -33,12 +32,11 @@ if TYPE_CHECKING:
     from ..gateway.execution import Execution
     from ..gateway.gateway import Gateway
     from ..gateway.gateway_options import GatewayOptions
-    from ..store import Store
 
-_AGENT = "exec"
 _MAX_TASK_CHARS = 200
 _SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _MIN_SECRET = 8
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,3})?) ?%")
 _SHOWN_LIMITS = ("turns", "tool_calls", "tokens", "usd", "seconds")
 
 
@@ -53,6 +51,7 @@ class ExecOptions:
     pass_keys: bool = False
     allow_ungoverned: bool = False
     unpriced: str = "refuse"
+    plan_share: str | None = None
     final_tools: Sequence[str] = ()
     per: str = "program"
     observe: bool = False
@@ -71,8 +70,8 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
             registry = IterationBudgetRegistry()
             gateway_options = build_options(command, options, registry)
             live = LiveSink(OutputMode().build_view() if options.live else SilentView())
-            gateway_options.sinks = (live,) if options.live else ()
-            record = ProgramRecord(store, gateway_options.run_id, command)
+            record = ProgramRecord(store, gateway_options.run_id, describe_command(command))
+            gateway_options.sinks = (record, live) if options.live else (record,)
             limits = describe_limits(gateway_options.limits, registry)
             limits += "; turns and seconds for each message of the user" if options.per == "task" else ""
             limits = f"observes only; the limits would be {limits}" if options.observe else limits
@@ -80,8 +79,11 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
             def start(gateway: Gateway) -> None:
                 record.start()
                 if not options.quiet:
-                    print_line(f"flyball: {limits}", err=True)
-                live.progress = Progress(gateway_options.run_id, gateway.desk.run.envelope, (), {}, {}, agent=_AGENT)
+                    plan = describe_plan(gateway_options, is_plan=gateway.desk.plan.is_used)
+                    print_line(f"flyball: {limits}{plan}", err=True)
+                    for change in gateway.changes:
+                        print_line(f"flyball: {change}", err=True)
+                live.progress = Progress(gateway_options.run_id, gateway.desk.run.envelope, (), {}, {}, agent=AGENT)
 
             with live:
                 execution = execute(command, gateway_options, start)
@@ -106,6 +108,7 @@ def build_options(command: Sequence[str], options: ExecOptions, registry: Iterat
         variables=_read_variables(options.variables, upstreams),
         pass_keys=options.pass_keys,
         unpriced=_read_unpriced(options.unpriced),
+        plan_share=_read_share(options.plan_share),
         final_tools=tuple(options.final_tools),
         allow_ungoverned=options.allow_ungoverned,
         per=_read_per(options),
@@ -128,6 +131,14 @@ def _read_unpriced(text: str) -> Unpriced:
     if text not in list(Unpriced):
         raise ConfigError("exec, --unpriced", text, "refuse or tokens_only")
     return Unpriced(text)
+
+
+def _read_share(text: str | None) -> float | None:
+    match = _PERCENT.fullmatch(text or "")
+    share = float(match[1]) / 100 if match else None
+    if text is not None and (share is None or not 0 < share <= 1):
+        raise ConfigError("exec, --plan-share", text, "a percentage, such as 30%")
+    return share
 
 
 def _read_per(options: ExecOptions) -> Literal["program", "task"]:
@@ -172,6 +183,13 @@ def describe_limits(limits: Limits, registry: IterationBudgetRegistry) -> str:
     return f"at most {', '.join(held)}" + (f"; no limit of {', '.join(free)}" if free else "")
 
 
+def describe_plan(options: GatewayOptions, *, is_plan: bool) -> str:
+    """Return what holds for a subscription, as a continuation of the limits. Empty if there is none."""
+    share = options.plan_share
+    limit = "" if share is None else f"; at most {100 * share:g} % of the plan of its subscription"
+    return f"{limit}; dollars are imputed, because a subscription is not billed per token" if is_plan else limit
+
+
 def _describe_limit(label: str, limit: Resolution) -> str:
     value = limit.ceiling or 0
     amount = Unit.USD.show(value) if label == "usd" else f"{value:,} {label}"
@@ -214,51 +232,6 @@ def describe_command(command: Sequence[str]) -> str:
     return redact(shlex.join(command), secrets)[:_MAX_TASK_CHARS]
 
 
-class ProgramRecord:
-    """Record of a program's run, in the store and for `flyball why`."""
-
-    def __init__(self, store: Store | None, run_id: str, command: Sequence[str]) -> None:
-        self._store = store
-        self._run_id = run_id
-        self._command = describe_command(command)
-
-    def start(self) -> None:
-        """Record that the run started."""
-        from ..store import Start
-
-        metadata = {"exec_command": self._command}
-        start = Start(at=SYSTEM.wall(), agent=_AGENT, task=self._command, metadata=metadata)
-        self._keep(lambda store: store.runs.start(self._run_id, start))
-
-    def finish(self, execution: Execution) -> None:
-        """Record how the run ended."""
-        result = execution.result
-        is_kept = self._keep(lambda store: self._write_end(store, execution))
-        try:
-            save_last_record(result, is_kept)
-        except OSError as error:
-            print_line(f"flyball: this run is not saved for flyball why: {error}", err=True)
-
-    def _write_end(self, store: Store, execution: Execution) -> None:
-        from ..runtime.stored_record import to_stored_record
-        from ..store import RunFinish, Step
-
-        result = execution.result
-        finish = RunFinish(at=SYSTEM.wall(), stop=result.stop.value, record=to_stored_record(result, 0))
-        events = [event.to_dict() for event in result.events]
-        store.keep(Step(run_id=self._run_id, events=events, finish=finish))
-
-    def _keep(self, write: Callable[[Store], None]) -> bool:
-        if self._store is None:
-            return False
-        try:
-            write(self._store)
-        except USER_ERRORS as error:
-            print_line(f"flyball: this run is not stored: {format_with_code(error)}", err=True)
-            return False
-        return True
-
-
 def find_exit_code(execution: Execution, options: ExecOptions) -> int:
     """Return the exit code of `flyball exec`."""
     if not execution.is_governed and not options.allow_ungoverned:
@@ -279,6 +252,8 @@ def _print_end(execution: Execution, options: ExecOptions) -> None:
         return
     for hint in execution.hints:
         print_line(f"flyball: {hint}", err=True)
+    for remark in execution.remarks if not options.quiet else ():
+        print_line(f"flyball: {remark}", err=True)
     if options.observe and not execution.hints:
         print_line("flyball: nothing would have been refused", err=True)
     if not options.quiet or result.stop not in (Stop.COMPLETED, Stop.FAILED):

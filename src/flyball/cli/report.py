@@ -203,6 +203,8 @@ def iter_end_sections(record: RunRecord) -> Iterator[tuple[str, str, str]]:
     )
     if conversations := [*_iter_conversations(record)]:
         yield "conversations", "\n".join(conversations), ""
+    if data.nested("state").nested("plan").get("is_cost_imputed") is True:
+        yield "subscription", "\n".join(_iter_plan(record)), ""
     forecast = find_recorded_forecast(record) if record.stop in (None, Stop.PAUSED) else None
     if forecast is not None:
         yield "forecast", f"At this pace, {forecast}.", ""
@@ -227,6 +229,14 @@ def _iter_conversations(record: RunRecord) -> Iterator[str]:
         ]
         name = escape_unprintable(" · ".join(filter(None, (chat.text("name"), chat.text("model")))))
         yield f"{name}: {', '.join(filter(None, parts))}"
+
+
+def _iter_plan(record: RunRecord) -> Iterator[str]:
+    """Yield how much of a subscription was used, as its provider told."""
+    yield "Dollars are imputed: a subscription is not billed per token."
+    windows = record.data.nested("state").nested("plan").nested("windows")
+    for name in windows:
+        yield escape_unprintable(f"{100 * windows.nested(name).number('used'):.3g} % of the plan for {name} was used.")
 
 
 def choose_colour(stop: Stop | None) -> str:

@@ -103,7 +103,7 @@ def _format_cost(result: Result) -> str:
     cost, money = sum(result.cost.values()), result.budgets.get("usd")
     if not cost and result.unpriced:
         return "cost not known"
-    amount = Unit.USD.show(cost)
+    amount = f"{Unit.USD.show(cost)}{' imputed' if result.state.get('plan') else ''}"
     return amount if money is None or money.ceiling is None else f"{amount} of {Unit.USD.show(money.ceiling)}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
 from .inbound import Inbound
@@ -14,6 +15,9 @@ _SESSION_HEADERS = (
 )
 """Headers in which programs name their conversation, each with one that names the agent within it."""
 _MAX_CALL_IDS = 100_000
+_MIN_SUMMARY_CHARS, _SUMMARY_CHARS = 40, 200
+_SUMMARY_ITEMS = 4
+"""First messages of a history, of which one may have a summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,8 @@ class OpenCall:
 
     tool: str
     started_at: float
+    has_id: bool = True
+    """Whether the provider gave it an id."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +44,8 @@ class Chat:
     """Requests that are not answered yet."""
     reported: bool = False
     """True once its last request was sent, or a report was made without one."""
+    lost_report: bool = False
+    """True if the report replaced the history, so that the program has not shown it."""
     made_replies: int = 0
     """Synthetic replies since then."""
     requests: int = 0
@@ -55,6 +63,8 @@ class Chat:
     known_output: int = 0
     task_key: bytes | None = None
     """Hash of the user's messages that began its task."""
+    joined_ids: dict[str, str] = field(default_factory=dict[str, str])
+    """Ids of the provider's latest replies, by the ids under which the program knows them."""
     open_calls: dict[str, OpenCall] = field(default_factory=dict[str, "OpenCall"])
     """Calls that the program makes now, by id."""
 
@@ -77,6 +87,10 @@ class Conversations:
         self._by_state: dict[str, Chat] = {}
         self._by_call: dict[str, Chat] = {}
         self._by_opening: dict[bytes, list[Chat]] = {}
+        self._summaries: list[tuple[str, Chat]] = []
+        """Starts of the texts that replaced histories, as in JSON, the newest last."""
+        self.side = Chat(0, "beside the loop")
+        """Stands for all requests that belong to no conversation, such as titles."""
 
     def find(self, inbound: Inbound) -> Chat:
         """Return the conversation that a request belongs to, possibly a new one."""
@@ -90,6 +104,18 @@ class Conversations:
             found = self._create(inbound, "")
             self._by_opening.setdefault(inbound.opening, []).append(found)
         return found
+
+    def find_side(self, inbound: Inbound) -> Chat:
+        """Return the conversation of a request that a program makes beside its loop."""
+        if _find_name(inbound) is not None:
+            return self.find(inbound)
+        return self._find_by_history(inbound) or self.side
+
+    def remember_summary(self, chat: Chat, text: str) -> None:
+        """Record a text that the program may begin a new history with."""
+        start = text.strip()[:_SUMMARY_CHARS]
+        if len(start) >= _MIN_SUMMARY_CHARS:
+            self._summaries.append((json.dumps(start, ensure_ascii=False)[1:-1], chat))
 
     def remember_call(self, chat: Chat, call_id: str) -> None:
         """Record that a call of this conversation passed."""
@@ -107,12 +133,22 @@ class Conversations:
         for call_id in inbound.iter_call_ids():
             if call_id in self._by_call:
                 return self._by_call[call_id]
+        found = self._find_by_summary(inbound)
+        if found is not None:
+            return found
         count = inbound.reply_count
         if not count:
             return None
         candidates = self._by_opening.get(inbound.opening, ())
         free = [chat for chat in candidates if not chat.in_progress] or [*candidates]
         return next((chat for chat in reversed(free) if chat.requests == count), free[-1] if free else None)
+
+    def _find_by_summary(self, inbound: Inbound) -> Chat | None:
+        """Return the conversation whose history was replaced by a text at the start of this one."""
+        if not self._summaries:
+            return None
+        told = json.dumps(inbound.items[:_SUMMARY_ITEMS], ensure_ascii=False)
+        return next((chat for text, chat in reversed(self._summaries) if text in told), None)
 
     def _create(self, inbound: Inbound, name: str) -> Chat:
         chat = Chat(len(self.all) + 1, name, inbound.request.model or "")

@@ -1,102 +1,39 @@
-"""Denied calls: taken out of a reply before the program sees it, or answered by the gateway itself."""
+"""Answer of the gateway to a reply whose calls are all denied: the request that asks the model again."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
 
-from ..message import Message, MessageType, Role
+from ..message import RESPONSES, Message, MessageType, Role
 from ..request import Reply
-from ..wire.bodies import Json, WireMessages, get_dict, get_dicts
-from ..wire.stream import ReadEvent
+from ..wire.bodies import Json, WireMessages
 from .body import encode_json
 from .inbound import Inbound
 
-_CALL_TYPES = frozenset({None, "function", "tool_use", "function_call", "custom_tool_call"})
 
+def answer_calls(
+    inbound: Inbound, reply: Reply, denied: Mapping[int, str], reply_id: str | None, kinds: Mapping[str, str]
+) -> Inbound:
+    """Return the request that follows when the gateway answers all calls of a reply as denied.
 
-def drop_calls(body: Any, denied: Collection[str]) -> Any:
-    """Return a whole reply without the denied calls. All else stays as it is."""
-    if isinstance(body, list):
-        items = [item for item in cast("list[Any]", body) if not _is_denied(item, denied)]
-        return [drop_calls(item, denied) for item in items]
-    if isinstance(body, dict):
-        return {key: drop_calls(value, denied) for key, value in cast("Json", body).items()}
-    return body
-
-
-def _is_denied(item: Any, denied: Collection[str]) -> bool:
-    if not isinstance(item, dict):
-        return False
-    fields = cast("Json", item)
-    return fields.get("type") in _CALL_TYPES and (fields.get("call_id") or fields.get("id")) in denied
-
-
-class EventEditor:
-    """Takes denied calls out of the events of a stream, and renumbers what comes after them."""
-
-    def __init__(self, denied: Collection[str]) -> None:
-        self._denied = denied
-        self._dropped: dict[str, set[int]] = {}
-        """Indexes that were dropped, by the name of their field."""
-
-    def edit(self, event: ReadEvent) -> bytes:
-        """Return the event without denied calls."""
-        if event.json is None:
-            return event.raw
-        has_whole_calls = event.name.endswith(("completed", "done"))
-        data = drop_calls(event.json, self._denied) if has_whole_calls else deepcopy(event.json)
-        if self._drops_part(data, event.json):
-            return b""
-        for choice in get_dicts(data, "choices"):
-            delta = get_dict(choice, "delta")
-            if "tool_calls" in delta:
-                delta["tool_calls"] = [piece for piece in get_dicts(delta, "tool_calls") if self._keep_piece(piece)]
-                if not delta["tool_calls"]:
-                    del delta["tool_calls"]
-        if data == event.json:
-            return event.raw
-        name = f"event: {event.name}\n" if event.name else ""
-        return f"{name}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
-
-    def _drops_part(self, data: Json, original: Json) -> bool:
-        """Check whether an event is about a denied call; else renumber it."""
-        for key, part in (("index", "content_block"), ("output_index", "item")):
-            index = original.get(key)
-            if not isinstance(index, int):
-                continue
-            dropped = self._dropped.setdefault(key, set())
-            if _is_denied(original.get(part), self._denied):
-                dropped.add(index)
-            if index in dropped:
-                return True
-            data[key] = index - sum(other < index for other in dropped)
-        return False
-
-    def _keep_piece(self, piece: Json) -> bool:
-        dropped, index = self._dropped.setdefault("tool_calls", set()), piece.get("index", 0)
-        if piece.get("id") in self._denied:
-            dropped.add(index)
-        if index in dropped:
-            return False
-        piece["index"] = index - sum(other < index for other in dropped)
-        return True
-
-
-def answer_calls(inbound: Inbound, reply: Reply, denied: Mapping[str, str], reply_id: str | None) -> Inbound:
-    """Return the request that follows when the gateway answers all calls of a reply as denied."""
+    `kinds` has the types of special calls, by id.
+    """
     request = inbound.request
-    results = [_build_result(call.id, call.name, denied[call.id]) for call in reply.calls]
+    # Gemini need not give its calls ids.
+    calls = [replace(call, id=call.id or f"call_flyball_{place}") for place, call in enumerate(reply.calls)]
+    reply = replace(reply, calls=tuple(calls))
+    results = [
+        _mark_kind(_build_result(call.id, call.name, denied[place]), kinds.get(call.id), "_output")
+        for place, call in enumerate(calls)
+    ]
     if request.previous_id is not None and reply_id is not None:  # the provider has the reply
         messages: Sequence[Message] = results
         source: Json = {key: value for key, value in inbound.body.items() if key not in ("input", "conversation")}
         source["input"] = []
         parsed = replace(inbound.wire.parse_request(source), previous_id=reply_id)
     else:
-        messages, parsed = [*_build_reply(reply), *results], request
+        messages, parsed = [*_build_reply(reply, kinds), *results], request
     own = parsed.messages
     added = own.plus(*messages) if isinstance(own, WireMessages) else [*own, *messages]
     body = inbound.wire.write_request(replace(parsed, messages=added))
@@ -105,19 +42,21 @@ def answer_calls(inbound: Inbound, reply: Reply, denied: Mapping[str, str], repl
     return Inbound(inbound.route, inbound.headers, raw, body, fresh, inbound.query, inbound.keys)
 
 
-def _build_reply(reply: Reply) -> list[Message]:
+def _build_reply(reply: Reply, kinds: Mapping[str, str]) -> list[Message]:
     parts = [_build(MessageType.MULTIMODAL_PART, Role.ASSISTANT, "", dict(part)) for part in reply.parts]
     text = [_build(MessageType.TEXT, Role.ASSISTANT, reply.text, None)] if reply.text else []
-    calls = [
-        _build(
-            MessageType.TOOL_CALL,
-            Role.ASSISTANT,
-            "",
-            {"call_id": call.id, "name": call.name, "arguments": call.arguments},
-        )
-        for call in reply.calls
-    ]
+    calls: list[Message] = []
+    for call in reply.calls:
+        payload = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+        calls.append(_mark_kind(_build(MessageType.TOOL_CALL, Role.ASSISTANT, "", payload), kinds.get(call.id)))
     return [*parts, *text, *calls]
+
+
+def _mark_kind(message: Message, kind: str | None, suffix: str = "") -> Message:
+    """Note the type of a call's item, which has a result of its own type."""
+    if kind is not None:
+        message.metadata = {"wire": {"part": {"type": f"{kind}{suffix}"}, "shape": RESPONSES}}
+    return message
 
 
 def _build_result(call_id: str, name: str, reason: str) -> Message:

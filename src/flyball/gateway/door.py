@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from ..wire.wire import Wire
+from .address import TOKEN_HEADER, GatewayAddress
 from .body import Refused
 from .providers import Upstream
 from .wires import choose_wire
@@ -68,12 +71,20 @@ class Door:
         version = upstream.version if upstream.shows_version else ""
         return f"http://{LOOPBACK}:{self._port}{secret}/{upstream.name}{version}"
 
-    def check(self, method: str, raw_path: bytes, headers: Mapping[str, str]) -> tuple[Route, dict[str, str]]:
+    def build_address_for(self, upstream: Upstream) -> GatewayAddress:
+        """Return what a program needs to reach an upstream, if it can send a header."""
+        return GatewayAddress(
+            url=f"http://{LOOPBACK}:{self._port}/{upstream.name}",
+            full_url=self.build_address(upstream),
+            version=upstream.version,
+            token=self._token,
+            stand_ins={key: stand_in for stand_in, key in upstream.keys.items()},
+        )
+
+    def check(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[Route, dict[str, str]]:
         """Return where a request leads, and the key headers to send. Raises `Refused`."""
         self._check_host(headers.get("host", ""))
-        if "upgrade" in headers:
-            raise Refused(426, "websocket_refused", "the gateway has no websockets: use HTTP requests")
-        path = self._check_path(raw_path)
+        path = check_plain(scope["raw_path"], headers)
         token, path = (
             (True, path.removeprefix(f"/{self._token}")) if path.startswith(f"/{self._token}/") else (False, path)
         )
@@ -81,23 +92,15 @@ class Door:
         upstream = self._upstreams.get(name)
         if upstream is None:
             raise Refused(404, "upstream_unknown", "no provider has this path")
-        rest = path.removeprefix(f"/{name}")
-        if rest.startswith(f"{upstream.version}/"):
-            rest = rest.removeprefix(upstream.version)
+        upstream, rest = upstream.split_path(path.removeprefix(f"/{name}"))
+        token = token or secrets.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self._token.encode())
         keys = self._exchange_keys(upstream, headers, has_token=token)
-        return find_route(upstream, method, rest), keys
+        return find_route(upstream, scope["method"], rest), keys
 
     def _check_host(self, host: str) -> None:
         name, _, port = host.partition(":")
         if name not in _HOSTS or port != str(self._port):
             raise Refused(403, "host_refused", "the gateway answers requests to its own address only")
-
-    def _check_path(self, raw_path: bytes) -> str:
-        path = raw_path.partition(b"?")[0].decode("latin-1")
-        lowered = path.lower()
-        if not path.startswith("/") or "/.." in path or "//" in path or "%2e" in lowered or "%2f" in lowered:
-            raise Refused(403, "path_refused", "the path of the request is not plain")
-        return path
 
     def _exchange_keys(self, upstream: Upstream, headers: Mapping[str, str], *, has_token: bool) -> dict[str, str]:
         """Return the key headers with the real key, or refuse a request without a stand-in or the token."""
@@ -116,6 +119,17 @@ class Door:
         return sent
 
 
+def check_plain(raw_path: bytes, headers: Mapping[str, str]) -> str:
+    """Return the path of a request without its query. Refuses websockets, and paths that could mean another one."""
+    if "upgrade" in headers:
+        raise Refused(426, "websocket_refused", "the gateway has no websockets: use HTTP requests")
+    path = raw_path.partition(b"?")[0].decode("latin-1")
+    lowered = path.lower()
+    if not path.startswith("/") or "/.." in path or "//" in path or "%2e" in lowered or "%2f" in lowered:
+        raise Refused(403, "path_refused", "the path of the request is not plain")
+    return path
+
+
 def find_route(upstream: Upstream, method: str, path: str) -> Route:
     """Return the handling of a path. All that is not listed is refused, because it could run agents unseen."""
     wire = choose_wire(path, upstream.url)
@@ -125,4 +139,4 @@ def find_route(upstream: Upstream, method: str, path: str) -> Route:
         return Route(upstream, path, Access.COUNTED, wire)
     if method in _READS or (method == "POST" and _FREE_POSTS.fullmatch(path)):
         return Route(upstream, path, Access.FREE, wire)
-    raise Refused(403, "path_refused", f"flyball exec does not govern {method} {path}, so it is refused")
+    raise Refused(403, "path_refused", f"flyball does not govern {method} {path}, so it is refused")

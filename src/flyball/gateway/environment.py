@@ -9,7 +9,7 @@ from .door import Door
 from .providers import Upstream
 
 _NO_PROXY = ("127.0.0.1", "localhost")
-_WAYS_AROUND = {
+WAYS_AROUND = {
     "CLAUDE_CODE_USE_BEDROCK": "Bedrock",
     "CLAUDE_CODE_USE_VERTEX": "Vertex",
     "CLAUDE_CODE_USE_FOUNDRY": "Foundry",
@@ -21,6 +21,8 @@ _WAYS_AROUND = {
     "ANTHROPIC_VERTEX_PROJECT_ID": "Vertex",
     "ANTHROPIC_FOUNDRY_RESOURCE": "Foundry",
     "GOOGLE_GENAI_USE_VERTEXAI": "Vertex",
+    "GOOGLE_GENAI_USE_GCA": "Code Assist",
+    "CONTINUE_USE_BEDROCK": "Bedrock",
 }
 """Variables that lead programs to services whose paths and signatures the gateway does not know."""
 _OFF = frozenset({"", "0", "false", "no"})
@@ -39,12 +41,12 @@ def build_environment(environment: Mapping[str, str], upstreams: Iterable[Upstre
     return result
 
 
-def check_ways_around(environment: Mapping[str, str]) -> None:
+def check_ways_around(environment: Mapping[str, str], source: str = "the environment") -> None:
     """Raise Ungoverned for variables that lead around the gateway."""
-    around = {name: service for name, service in _WAYS_AROUND.items() if environment.get(name, "").lower() not in _OFF}
+    around = {name: service for name, service in WAYS_AROUND.items() if environment.get(name, "").lower() not in _OFF}
     if around:
         names = ", ".join(f"{name} ({service})" for name, service in around.items())
         raise Ungoverned(
-            f"NOT GOVERNED: {names} would lead the program around the gateway: unset what it does not need, or use "
-            "--allow-ungoverned"
+            f"NOT GOVERNED: {names} in {source} would lead the program around the gateway: unset what it does not "
+            "need, or use --allow-ungoverned (allow_ungoverned=True)"
         )

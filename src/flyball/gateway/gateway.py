@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import socket
-import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, Self
 
-import httpx2
-
 from .._internal.distribution import format_install
 from ..errors import UsageError
 from ..result import Result
+from .address import GatewayAddress
 from .conversations import Chat
 from .desk import Desk
 from .door import LOOPBACK, Door
@@ -24,12 +21,14 @@ from .environment import build_environment
 from .gateway_app import GatewayApp
 from .gateway_options import GatewayOptions
 from .providers import find_upstreams
+from .serving_thread import ServingThread
+from .upstream import open_upstream_client
 
 _PACKAGES = ("uvicorn", "brotli", "zstandard")
 _TOKEN_BYTES = 24
-_START_S = 30.0
-_CONNECT_S = 30.0
 _BACKLOG = 2_048
+_INTERRUPTED = 130
+"""Exit code of a program that was ended by Ctrl-C."""
 
 
 class Gateway:
@@ -46,16 +45,18 @@ class Gateway:
             )
         self._options = options
         named, variables = options.upstreams, options.variables
-        self._upstreams = find_upstreams(options.environment, named, variables, holds_keys=not options.pass_keys)
+        self._upstreams = find_upstreams(
+            options.environment, named, variables, options.own_keys, holds_keys=not options.pass_keys
+        )
         self._desk: Desk | None = None
         self._door: Door | None = None
-        self._thread: threading.Thread | None = None
-        self._stop: Callable[[], object] | None = None
-        """Function that ends the server, from any thread. None before it has started."""
-        self._started = threading.Event()
-        self._error: BaseException | None = None
+        self._thread: ServingThread | None = None
+        self._raised: BaseException | None = None
+        """Exception that left the `with` block."""
         self.exit_code: int | None = None
         """Exit code of the program, for the result of the run. None if it did not end by itself."""
+        self.changes: Sequence[str] = ()
+        """Phrases about what was done to the program's command, for people."""
         self.ended_by: str | None = None
         """`signal` if a person ended the program, `gateway` if the gateway did, None if it ended by itself."""
 
@@ -69,9 +70,13 @@ class Gateway:
     @property
     def environment(self) -> dict[str, str]:
         """Environment for the programs to govern."""
-        if self._door is None:
-            raise UsageError("the gateway is not open: use it in a with block")
-        return build_environment(self._options.environment, self._upstreams, self._door)
+        return build_environment(self._options.environment, self._upstreams, self._require_door())
+
+    @property
+    def addresses(self) -> dict[str, GatewayAddress]:
+        """Gateway in the place of each provider, by its name."""
+        door = self._require_door()
+        return {upstream.name: door.build_address_for(upstream) for upstream in self._upstreams}
 
     @property
     def result(self) -> Result:
@@ -86,6 +91,11 @@ class Gateway:
         """Conversations of the run."""
         return self.desk.conversations.all
 
+    def _require_door(self) -> Door:
+        if self._door is None:
+            raise UsageError("the gateway is not open: use it in a with block")
+        return self._door
+
     def __enter__(self) -> Self:
         # With the protocol named, asyncio sets TCP_NODELAY. Without it each request would take 40 ms longer.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -94,17 +104,17 @@ class Gateway:
             listener.listen(_BACKLOG)
             self._door = Door(self._upstreams, secrets.token_hex(_TOKEN_BYTES), listener.getsockname()[1])
             self._desk = Desk(self._options)
+            self._desk.plan.is_used = self._options.is_plan
         except BaseException:
             listener.close()
             raise
         self._desk.run.start(self._options.rules, self._options.metadata)
-        self._thread = threading.Thread(target=self._run, args=(listener,), name="flyball-gateway", daemon=True)
+        self._thread = ServingThread("flyball-gateway", partial(self._serve, listener))
         self._thread.start()
-        if not self._started.wait(_START_S) or self._error is not None:
-            raise self._error or UsageError("the gateway did not start")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self._raised = error
         self.close()
 
     def close(self) -> None:
@@ -112,47 +122,35 @@ class Gateway:
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        if self._stop is not None:
-            with suppress(RuntimeError):  # the event loop ended by an error
-                self._stop()
-        thread.join(_START_S)
-        self.desk.finish(self.exit_code, ended_by=self.ended_by)
+        thread.stop()
+        if self.ended_by == "signal" or self.exit_code == _INTERRUPTED:
+            self.desk.finish(KeyboardInterrupt())
+        else:
+            self.desk.finish(f"the program ended with exit code {self.exit_code}" if self.exit_code else self._raised)
 
-    def _run(self, listener: socket.socket) -> None:
-        try:
-            with listener:
-                asyncio.run(self._serve(listener))
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._started.set()
-
-    async def _serve(self, listener: socket.socket) -> None:
+    @asynccontextmanager
+    async def _serve(self, listener: socket.socket) -> AsyncGenerator[None]:
         import uvicorn
 
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
-        timeout = httpx2.Timeout(None, connect=_CONNECT_S)
-        async with httpx2.AsyncClient(limits=limits, timeout=timeout, follow_redirects=False) as client:
-            assert self._desk is not None
-            assert self._door is not None
-            app: Any = GatewayApp(self._options, self._desk, self._door, client)
-            config = uvicorn.Config(
-                app,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                date_header=False,
-                timeout_keep_alive=300,
-                timeout_graceful_shutdown=1,
-            )
-            config.load()
-            server, stopped = uvicorn.Server(config), asyncio.Event()
-            server.lifespan = config.lifespan_class(config)
-            server.force_exit = True
-            await server.startup(sockets=[listener])
-            self._stop = partial(asyncio.get_running_loop().call_soon_threadsafe, stopped.set)
-            self._started.set()
-            await stopped.wait()  # server.serve() would look every 0.1 s
-            await server.shutdown(sockets=[listener])
+        with listener:
+            async with open_upstream_client() as client:
+                app: Any = GatewayApp(self._options, self.desk, self._require_door(), client)
+                config = uvicorn.Config(
+                    app,
+                    ws="none",
+                    lifespan="off",
+                    log_config=None,
+                    log_level="error",  # it warns of each websocket that is refused
+                    access_log=False,
+                    server_header=False,
+                    date_header=False,
+                    timeout_keep_alive=300,
+                    timeout_graceful_shutdown=1,
+                )
+                config.load()
+                server = uvicorn.Server(config)
+                server.lifespan = config.lifespan_class(config)
+                server.force_exit = True
+                await server.startup(sockets=[listener])
+                yield  # server.serve() would look every 0.1 s
+                await server.shutdown(sockets=[listener])

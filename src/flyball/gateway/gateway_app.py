@@ -4,50 +4,53 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 import httpx2
 
 from ..wire.bodies import ErrorReply
-from ..wire.formats import CHAT
 from ..wire.wire import Wire
 from .body import ClientLeft, Refused, decode_body, encode_json, parse_body, read_body
-from .desk import Desk, Ticket
-from .door import Access, Door, Route
-from .exchange import (
-    Exchange,
-    UpstreamBroke,
-    copy_headers,
-    iter_bytes,
-    select_headers,
-    send_made_reply,
-    send_whole,
-)
-from .gateway_options import GatewayOptions
+from .call_filter import count_choices
+from .delivery import Delivery, Send, UpstreamBroke, send_whole
+from .desk import Desk
+from .door import Access, Route
+from .exchange import Exchange
+from .gateway_options import EngineOptions
 from .inbound import Inbound, check_features
 from .last_request import build_made_reply
+from .ticket import Ticket
+from .upstream import copy_headers, iter_bytes, select_headers
+from .wires import guess_wire
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class Entrance(Protocol):
+    """Check of requests before anything of them is read: the door of the gateway, or the addresses of providers."""
+
+    def check(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[Route, dict[str, str]]:
+        """Return where a request leads, and the key headers to send. Raises `Refused`."""
+        ...
 
 
 class GatewayApp:
     """App that stands between a program and its providers."""
 
-    def __init__(self, options: GatewayOptions, desk: Desk, door: Door, client: httpx2.AsyncClient) -> None:
+    def __init__(self, options: EngineOptions, desk: Desk, entrance: Entrance, client: httpx2.AsyncClient) -> None:
         self._options = options
         self._desk = desk
-        self._door = door
+        self._entrance = entrance
         self._client = client
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        wire: Wire = CHAT
+        wire = guess_wire(scope["raw_path"].decode("latin-1"))
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            route, keys = self._door.check(scope["method"], scope["raw_path"], headers)
+            route, keys = self._entrance.check(scope, headers)
             wire = route.wire
             raw = await read_body(receive)
             query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
@@ -70,53 +73,67 @@ class GatewayApp:
         request = route.wire.parse_request(body, route.path)
         if not request.model:
             raise Refused(400, "model_missing", "the request names no model, so the gateway does not forward it")
+        if self._desk.calls.may_deny and count_choices(route.wire, body) > 1:
+            raise Refused(
+                400, "choices_refused", "tool calls are limited, so a request may ask for one reply only: leave out n"
+            )
         return Inbound(route, headers, raw, body, request, query, keys)
 
     async def _govern(self, inbound: Inbound, receive: Receive, send: Send) -> None:
-        left = asyncio.ensure_future(_wait_for_disconnect(receive))
+        left, delivery = asyncio.ensure_future(_wait_for_disconnect(receive)), Delivery(send, inbound)
         try:
             ticket = await self._desk.admit(inbound)
+            if left.done():
+                self._desk.abandon(ticket)
+                raise ClientLeft
             while ticket is not None:
-                ticket = await self._answer(ticket, left, send)
+                ticket = await self._answer(ticket, left, delivery)
+        except Refused as refusal:
+            if delivery.is_started:
+                raise UpstreamBroke(refusal.message) from None
+            raise
         finally:
             left.cancel()
 
-    async def _answer(self, ticket: Ticket, left: asyncio.Future[None], send: Send) -> Ticket | None:
+    async def _answer(self, ticket: Ticket, left: asyncio.Future[None], delivery: Delivery) -> Ticket | None:
         """Answer a request. Returns the last request that it becomes when the time for work is over, or None."""
         desk, inbound = self._desk, ticket.inbound
         if ticket.turn is None:
             try:
-                await send_made_reply(
-                    send, inbound, build_made_reply(inbound, ticket.made_text, self._options.final_tools)
-                )
+                await delivery.send_made_reply(build_made_reply(inbound, ticket.made_text, self._options.final_tools))
             finally:
                 desk.close(ticket, delivered=True)
             return None
-        exchange = Exchange(desk, self._client, ticket, send, self._options.final_tools)
+        exchange = Exchange(desk, self._client, ticket, delivery, self._options.final_tools)
         task = asyncio.ensure_future(exchange.run())
-        while not task.done():
-            is_final = ticket.is_last or exchange.handed_on or not ticket.turn.counts
-            seconds = desk.report_s if is_final else desk.work_s
-            await asyncio.wait({task, left}, timeout=_bound(seconds), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                break
-            if left.done():
+        try:
+            while not task.done():
+                is_final = ticket.is_last or exchange.handed_on or not ticket.turn.counts
+                seconds = desk.time.report_s if is_final else desk.time.work_s
+                await asyncio.wait({task, left}, timeout=_bound(seconds), return_when=asyncio.FIRST_COMPLETED)
+                if task.done():
+                    break
+                if left.done():
+                    await _cancel(task)
+                    raise ClientLeft
+                if (desk.time.report_s if is_final else desk.time.work_s) > 0:
+                    continue  # the reserve or the deadline has moved
+                if not is_final and exchange.handed_on:
+                    continue
+                exchange.must_charge = True
                 await _cancel(task)
-                raise ClientLeft
-            if (desk.report_s if is_final else desk.work_s) > 0:
-                continue  # the reserve or the deadline has moved
-            if not is_final and exchange.handed_on:
-                continue
-            exchange.must_charge = True
-            await _cancel(task)
-            desk.end_by_time()
-            if exchange.handed_on:
-                raise ClientLeft
-            if ticket.is_last or not ticket.turn.counts:
-                return desk.make_last_reply(ticket)
-            return await desk.end_conversation(inbound, ticket.chat)
+                desk.end_by_time()
+                if exchange.handed_on:
+                    raise ClientLeft
+                if ticket.is_last or not ticket.turn.counts:
+                    return desk.reports.make_last_reply(ticket)
+                return await desk.end_conversation(inbound, ticket.chat)
+        finally:
+            if not task.done():  # this request itself was cancelled
+                await _cancel(task)
         task.result()
         if exchange.follow_up is not None:
+            delivery.begin_reply()
             return await desk.ask_again(exchange.follow_up, ticket.chat)
         return None
 

@@ -7,9 +7,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any, cast
+from typing import Any
 
+from ..message import Message, MessageType
 from ..wire.bodies import Json, WireRequest, get_dict, get_dicts, list_dicts
+from ..wire.formats import GEMINI
+from ..wire.reader import read_messages
 from ..wire.wire import Wire
 from .body import Refused
 from .door import Route
@@ -19,6 +22,7 @@ _MIN_BLOB_BYTES = 2_000
 BLOB_TOKENS = 1_600
 """Tokens that one such blob counts as."""
 _CALL_ID_KEYS = ("tool_call_id", "call_id", "tool_use_id")
+_RESULT_KEYS = frozenset({"tool_use_id", "functionResponse", "function_response"})
 _ITEM_KEYS = ("messages", "input", "contents")
 _ASSISTANT_ROLES = frozenset({"assistant", "model"})
 
@@ -43,6 +47,11 @@ class Inbound:
     def wire(self) -> Wire:
         """Format of the body."""
         return self.route.wire
+
+    @property
+    def is_array(self) -> bool:
+        """Whether a stream comes as one JSON array, as Gemini's does without `alt=sse`."""
+        return self.wire is GEMINI and self.request.stream and "alt=sse" not in self.query
 
     @property
     def model(self) -> str:
@@ -92,6 +101,17 @@ class Inbound:
                 if block.get("tool_use_id") or block.get("type") == "tool_use":
                     yield str(block.get("tool_use_id") or block.get("id"))
 
+    def iter_results(self) -> Iterator[tuple[Message, bool]]:
+        """Yield the results of calls in the history, newest first, and whether each is behind the newest reply."""
+        is_new = True
+        for item in reversed(self.items):
+            if _is_reply(item):
+                is_new = False
+            elif _has_results(item):
+                for message in reversed(read_messages([item], self.wire.name)):
+                    if message.type is MessageType.TOOL_RESULT:
+                        yield message, is_new
+
     def count_bytes(self) -> tuple[int, int]:
         """Return the bytes of the body without blobs, and the number of blobs."""
         if self._size is None:
@@ -119,19 +139,17 @@ def _has_results(item: Json) -> bool:
     if any(item.get(key) for key in _CALL_ID_KEYS):
         return True
     blocks = (*get_dicts(item, "content"), *get_dicts(item, "parts"))
-    return any("tool_use_id" in block or "functionResponse" in block for block in blocks)
+    return any(not _RESULT_KEYS.isdisjoint(block) for block in blocks)
 
 
 def check_features(body: Json) -> None:
     """Refuse a request that would work on at the provider, where no limit reaches it."""
     if body.get("background"):
-        raise Refused(
-            400, "background_refused", "flyball exec cannot govern background responses: leave out background"
-        )
+        raise Refused(400, "background_refused", "flyball cannot govern background responses: leave out background")
     tools = get_dicts(body, "tools")
     kinds = {str(tool.get("type")) for tool in tools}
     if kinds & {"computer_use_agent", "agent"}:
-        raise Refused(400, "agents_refused", "flyball exec cannot govern agents that run at the provider")
+        raise Refused(400, "agents_refused", "flyball cannot govern agents that run at the provider")
 
 
 def limit_thinking(body: Json, cap: int) -> None:
@@ -159,39 +177,3 @@ MIN_THINKING_TOKENS = 1_024
 def thinks(body: Json) -> bool:
     """Check whether the model thinks before it replies, so that no tool can be forced."""
     return get_dict(body, "thinking").get("type") in ("enabled", "adaptive")
-
-
-def fit_schema(schema: Mapping[str, Any], text: str, depth: int = 5) -> Any:
-    """Return a small value that fits a JSON schema, with the text where a string is wanted.
-
-    >>> fit_schema({"type": "object", "properties": {"a": {"type": "string"}, "n": {"type": "integer"}}}, "over")
-    {'a': 'over', 'n': 0}
-    """
-    if "const" in schema:
-        return schema["const"]
-    if schema.get("enum"):
-        return schema["enum"][0]
-    for key in ("anyOf", "oneOf", "allOf"):
-        choices = list_dicts(schema.get(key))
-        if choices and depth:
-            return fit_schema(choices[0], text, depth - 1)
-    kind: Any = schema.get("type", "object" if "properties" in schema else "string")
-    if isinstance(kind, list):
-        kind = next(iter(cast("list[Any]", kind)), None)
-    match str(kind):
-        case "object":
-            properties = get_dict(schema, "properties")
-            return {
-                name: fit_schema(get_dict(properties, name), text, depth - 1) if depth else None for name in properties
-            }
-        case "array":
-            items = get_dict(schema, "items")
-            return [fit_schema(items, text, depth - 1)] if schema.get("minItems") and depth else []
-        case "integer" | "number":
-            return schema.get("minimum", 0)
-        case "boolean":
-            return False
-        case "null":
-            return None
-        case _:
-            return text

@@ -7,20 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from ..governor.report_request import write_report_request
 from ..request import Call, Finish, Reply, Usage
 from ..wire.bodies import WireRequest
-from .inbound import Inbound, fit_schema, thinks
+from ..wire.schema_fit import fit_schema
+from .inbound import Inbound, thinks
 
 _FINAL_NAME = re.compile(r"final_result\w*|final_answer|StructuredOutput|attempt_completion")
 _FINAL_DESCRIPTION = re.compile(r"(The )?final response which ends this conversation", re.IGNORECASE)
-_INSTRUCTION = (
-    "{reason} This is the last request of this conversation, and no more tools can be called. Report now: what was "
-    "asked, what has been done, what was found, and what is left to do. {form}"
-)
-_AS_TEXT = "Answer with text only."
-_AS_CALL = "Answer with a call of {name}."
-_AS_SCHEMA = "Answer in the format that was asked for."
-_AS_USUAL = "Answer in the form in which you give a final answer here."
 
 
 def find_final_tool(tools: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Mapping[str, Any] | None:
@@ -42,28 +36,25 @@ def build_last_request(
     """
     final = find_final_tool(request.tools, final_tools)
     is_forced = final is not None and not thinks(inbound.body)
-    form = _describe_form(request, final)
     hint = ""
     if request.tools and final is None and request.tool_choice not in (None, "auto", "none"):
         hint = "the program demands a tool call in each reply; name the tool that carries its answer with --final-tool"
+    instruction = write_report_request(
+        reason,
+        final_tool=None if final is None else str(final["name"]),
+        has_schema=bool(request.output_schema),
+        has_tools=bool(request.tools) or request.tool_choice is not None,  # tools may stand in the input
+    )
     choice = str(final["name"]) if final is not None and is_forced else None if final is not None else "none"
     return (
         replace(
             request,
-            notices=(*request.notices, _INSTRUCTION.format(reason=reason, form=form)),
+            notices=(*request.notices, instruction),
             tool_choice=choice,
             parallel_calls=None,
         ),
         hint,
     )
-
-
-def _describe_form(request: WireRequest, final: Mapping[str, Any] | None) -> str:
-    if final is not None:
-        return _AS_CALL.format(name=final["name"])
-    if request.output_schema:
-        return _AS_SCHEMA
-    return _AS_TEXT if request.tools else _AS_USUAL
 
 
 def check_last_reply(inbound: Inbound, reply: Reply, final_tools: Sequence[str], otherwise: str) -> Reply | None:

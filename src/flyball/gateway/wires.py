@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 from ..wire.chat import ChatWire
-from ..wire.formats import CHAT, find_wire
+from ..wire.formats import ANTHROPIC, CHAT, GEMINI, find_wire
 from ..wire.stream import ReadEvent
 from ..wire.wire import Wire
 from .providers import PROVIDERS
 
+_BY_PROVIDER = {"anthropic": ANTHROPIC, "google": GEMINI}
 _OFFICIAL = frozenset(provider.url for provider in PROVIDERS)
 _COMPATIBLE = ChatWire("max_tokens")
 """Chat completions of compatible servers, which may know only the older name of the limit."""
@@ -21,13 +20,17 @@ def choose_wire(path: str, url: str) -> Wire:
     return _COMPATIBLE if wire is CHAT and url not in _OFFICIAL else wire
 
 
-def drop_usage(event: ReadEvent) -> bytes:
+def guess_wire(path: str) -> Wire:
+    """Return the wire of a path of the gateway that may be refused, for the form of the error."""
+    by_name = next((wire for name, wire in _BY_PROVIDER.items() if f"/{name}/" in path), CHAT)
+    return find_wire(path) or by_name
+
+
+def drop_usage(event: ReadEvent) -> ReadEvent | None:
     """Return an event of chat completions without what `include_usage` adds. Other events keep their bytes."""
     data = event.json
     if data is None or "usage" not in data:
-        return event.raw
+        return event
     if data["usage"] is not None:  # a chunk about nothing else, or usage that the server sends unasked
-        return event.raw if data.get("choices") else b""
-    kept = {key: value for key, value in data.items() if key != "usage"}
-    text = json.dumps(kept, ensure_ascii=False, separators=(",", ":"))
-    return f"data: {text}\n\n".encode("utf-8", "replace")
+        return event if data.get("choices") else None
+    return event._replace(raw=b"", json={key: value for key, value in data.items() if key != "usage"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .. import event
 from ..budget.run_budget import TurnBudget
@@ -18,6 +18,14 @@ from ..recorder import Teller
 from ..request import Call, Purpose
 from ..rules import RuleSet
 from ..rules.orders import Notices, apply_order
+
+
+class Denial(NamedTuple):
+    """Reason why rules deny a call."""
+
+    reason: str
+    question: str | None
+    """Question that a person may answer instead. None if the rules deny the call in any case."""
 
 
 class ActiveRules:
@@ -44,6 +52,8 @@ class ActiveRules:
         self._max_extension_s = max_extension_s
         self.notices = Notices()
         self._veto: Veto | None = None
+        self._question: str | None = None
+        self._is_approved = False
         self._lock = run.lock
 
     def consult(self, point: Point, about: object = None) -> None:
@@ -61,17 +71,18 @@ class ActiveRules:
             self._run.tell(event.NoticeDelivered, notice.by, notice.text, notice.category, notice.priority)
         return tuple(notice.text for notice in notices)
 
-    def find_veto(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+    def find_veto(self, name: str, arguments: Mapping[str, Any], *, is_approved: bool = False) -> Denial | None:
         """Return why a call is denied, or None.
 
-        A rule that asks a person denies the call, because a governed loop has no person to ask. A halt denies it too.
+        A rule that asks a person denies the call, unless the caller says that a person has approved it. A halt denies
+        it too.
         """
         call = Call("", name, arguments)
         with self._lock:
-            self._veto = None
+            self._veto, self._question, self._is_approved = None, None, is_approved
             self.consult(Point.CALL_PLANNED, call)
             self.consult(Point.TOOL_CALLED, call)
-            return None if self._veto is None else self._veto.message
+            return None if self._veto is None else Denial(self._veto.message, self._question)
 
     def record_outcome(self, outcome: Outcome) -> None:
         """Record the outcome of a tool call, and consult the rules about it."""
@@ -84,7 +95,8 @@ class ActiveRules:
             self.notices.release_after_tool()
 
     def veto(self, order: Veto) -> None:
-        """Deny the call that the rules were asked about. The first veto counts."""
+        """Deny the call that the rules were asked about. The first veto counts, but a person cannot overrule any."""
+        self._question = self._question if self._veto is None else None
         self._veto = self._veto or order
 
     def halt(self, order: Halt, point: Point | None) -> None:
@@ -97,7 +109,9 @@ class ActiveRules:
         """Deny the call, or halt the run: a governed loop has no person to ask."""
         refusal = f"a person must approve this, and govern cannot ask a person: {order.text}"
         if point is Point.CALL_PLANNED:
-            self.veto(Veto(refusal, order.by))
+            if not self._is_approved:
+                self._question = order.text if self._veto is None else None
+                self.veto(Veto(refusal, order.by))
         else:
             self._run.halt(order.by, refusal, grace=True)
 

@@ -100,9 +100,7 @@ class ClientCall:
         return pause_s if turn.claim_retry(self._attempts, pause_s, str(error)) else None
 
     def _settle_failure(self, error: Exception) -> None:
-        status = _find_status(error)
-        # A request that was answered with an error, or not delivered, is not billed.
-        if is_unreachable(error) or (status is not None and status >= 400):
+        if is_unbilled(error):
             self._turn.release_request()
         else:
             self._turn.charge_request()
@@ -148,6 +146,12 @@ def is_temporary(error: BaseException) -> bool:
         return is_retryable_status(status)
     names = {kind.__name__ for kind in type(error).__mro__}
     return not names.isdisjoint(_TEMPORARY) and not is_unreachable(error)
+
+
+def is_unbilled(error: BaseException) -> bool:
+    """Check whether a failed request is not billed: it was answered with an error, or not delivered."""
+    status = _find_status(error)
+    return is_unreachable(error) or (status is not None and status >= 400)
 
 
 def find_usage(reply: Any) -> Usage | None:

@@ -264,27 +264,41 @@ class GovernedRun:
         need = parallel.prepare_grace(conversation, input_tokens, max_output_tokens)
         return None if need is None else parallel.start_grace(conversation, await parallel.reserver.areserve(need))
 
-    async def areserve_turn(self, conversation: Hashable, need: Need) -> ReservedTurn | None:
+    def reserve_turn(self, conversation: Hashable, need: Need) -> ReservedTurn | None:
         """Begin a turn with this need; return None if it is refused."""
+        parallel = self.require_parallel()
+        with parallel.borrow_report(conversation, from_turns=False) as loan:
+            checked = parallel.check(replace(need, kept=loan.kept))
+            return (
+                None if checked is None else loan.use(parallel.start(conversation, parallel.reserver.reserve(checked)))
+            )
+
+    async def areserve_turn(self, conversation: Hashable, need: Need) -> ReservedTurn | None:
+        """Begin a turn in the same way as `reserve_turn`, without blocking the event loop."""
         parallel = self.require_parallel()
         with parallel.borrow_report(conversation, from_turns=False) as loan:
             checked = parallel.check(replace(need, kept=loan.kept))
             if checked is None:
                 return None
-            turn = parallel.start(conversation, await parallel.reserver.areserve(checked))
-            loan.is_used = turn is not None
-            return turn
+            return loan.use(parallel.start(conversation, await parallel.reserver.areserve(checked)))
 
-    async def areserve_grace(self, conversation: Hashable, need: Need) -> ReservedTurn | None:
+    def reserve_grace(self, conversation: Hashable, need: Need) -> ReservedTurn | None:
         """Begin the grace turn of a conversation with this need; return None if it has none."""
         parallel = self.require_parallel()
         if not parallel.open_grace(conversation):
             return None
         with parallel.borrow_report(conversation, from_turns=True) as loan:
             need = replace(need, is_grace=True, turns=0, kept=loan.kept)
-            turn = parallel.start_grace(conversation, await parallel.reserver.areserve(need))
-            loan.is_used = turn is not None
-            return turn
+            return loan.use(parallel.start_grace(conversation, parallel.reserver.reserve(need)))
+
+    async def areserve_grace(self, conversation: Hashable, need: Need) -> ReservedTurn | None:
+        """Begin the grace turn in the same way as `reserve_grace`, without blocking the event loop."""
+        parallel = self.require_parallel()
+        if not parallel.open_grace(conversation):
+            return None
+        with parallel.borrow_report(conversation, from_turns=True) as loan:
+            need = replace(need, is_grace=True, turns=0, kept=loan.kept)
+            return loan.use(parallel.start_grace(conversation, await parallel.reserver.areserve(need)))
 
     def end_turn(self, turn: Turn) -> None:
         """End a turn that is in progress."""
@@ -354,6 +368,7 @@ class GovernedRun:
                 self.is_closing = True  # no turn begins from here on
             for turn in tuple(self._parallel.open):
                 self.end_turn(turn)
+            self._parallel.reserver.close()
         elif self._turn is not None:
             self._close_turn(self._turn)
         ending = self.ending

@@ -48,6 +48,11 @@ class Loan:
     kept: Holds = NO_HOLDS
     is_used: bool = False
 
+    def use(self, turn: ReservedTurn | None) -> ReservedTurn | None:
+        """Keep the reserve if a turn has it now, and return the turn."""
+        self.is_used = turn is not None
+        return turn
+
 
 class ParallelTurns:
     """Begins turns of conversations. Each takes three steps: prepare, reserve (which may wait), start."""

@@ -116,6 +116,8 @@ class Reserver:
         self._envelope = spending.envelope
         self._shared = shared
         self._envelopes = (self._envelope,) if shared is None else (self._envelope, shared)
+        self._shared_kept: dict[str, int] = {}
+        """Units of the shared budget that are reserved for reports of this run."""
         self._now = now
         self._is_over = is_over
         """Function that tells whether the run has ended, so that waiting is useless."""
@@ -182,7 +184,26 @@ class Reserver:
 
     def keep(self, amounts: Holds) -> Holds:
         """Reserve these tokens and this money for a report, or what is available of them; return the amounts."""
-        return self._envelope.keep("tokens", amounts[0]), self._envelope.keep("usd", amounts[1])
+        return self._keep("tokens", amounts[0]), self._keep("usd", amounts[1])
+
+    def _keep(self, name: str, amount: int) -> int:
+        """Reserve more of a budget for reports, or fewer if it is negative, here and in the shared one."""
+        change, shared = self._envelope.keep(name, amount), self._shared
+        if shared is None or not change or shared.budgets[name].ceiling is None:
+            return change
+        in_shared = shared.keep(name, change)
+        self._shared_kept[name] = self._shared_kept.get(name, 0) + in_shared
+        if in_shared < change and amount > 0:
+            self._envelope.keep(name, in_shared - change)
+            return in_shared
+        return change
+
+    def close(self) -> None:
+        """Release what is reserved for reports in the shared budget."""
+        if self._shared is not None:
+            for name, amount in self._shared_kept.items():
+                self._shared.keep(name, -amount)
+            self._shared_kept.clear()
 
     def release_report(self, kept: Holds) -> None:
         """Release what is reserved for a report."""

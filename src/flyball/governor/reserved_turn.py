@@ -61,19 +61,22 @@ class ReservedTurn(Turn):
         super().close()
 
     def withdraw(self, reason: str) -> None:
-        """Give a pending turn back, because its request was not answered and not billed."""
+        """Give a turn back, because its request was not answered and not billed: a pending one not after `confirm`."""
         with self.envelope.lock:
             holds, self._turn_holds = self._turn_holds, []
-            if self._closed or not (holds or self.grace or not self._need.turns):
+            is_counted = bool(self._need.turns) and not self._need.is_pending
+            if self._closed or not (holds or self.grace or not self._need.turns or is_counted):
                 return
             for hold in holds:
                 hold.release()
+            if is_counted and not self._refund_turn(reason):
+                return
             self.took_place = False
             self._release_holds()
             self._refund_reason = "round_never_started"
             self._reserver.release_report(self.kept)
             self.kept = self._reserver.keep(self._need.kept)
-        if holds:
+        if holds or is_counted:
             self._run.tell(Refunded, "turns", 1, "round_never_started")
 
     def expect(self, input_tokens: int) -> bool:
@@ -147,9 +150,11 @@ class ReservedTurn(Turn):
         self._is_input_held = self._is_output_held = True
 
     def _build_need(self, input_tokens: int) -> Need:
-        run = self._run
+        """Return the need of a further request of this turn."""
+        run, own = self._run, self._need.max_output_tokens
         longest = run.max_report_tokens if self.grace else run.max_output_tokens
-        return Need(input_tokens, longest, is_grace=self.grace)
+        caps = [cap for cap in (longest, own if self.card is not None else None) if cap is not None]
+        return Need(input_tokens, min(caps, default=None), is_grace=self.grace, model=self.card)
 
     def _hold_output(self) -> int | None:
         # Only for a request without a reported usage: it has happened, so it does not wait.

@@ -32,7 +32,7 @@ class Turn:
 
     __slots__ = (
         "_closed", "_holds", "_is_input_held", "_is_output_held", "_output", "_refund_reason", "_report_at", "_run",
-        "_spending", "denied", "envelope", "grace", "messages_to_add", "number", "requests", "took_place",
+        "_spending", "denied", "envelope", "grace", "messages_to_add", "number", "question", "requests", "took_place",
     )  # fmt: skip
 
     conversation: Hashable = None
@@ -53,6 +53,8 @@ class Turn:
         """False once the turn has ended and was refunded because its request never started."""
         self.denied: str | None = None
         """Reason why a rule denied the last claimed call. None if no rule did."""
+        self.question: str | None = None
+        """Question to a person that would lift that denial. None if there is none."""
         self.envelope = run.envelope
         """Budgets and deadlines of the run."""
         if grace:
@@ -182,15 +184,17 @@ class Turn:
         self._is_input_held = self._is_output_held = False
         self.requests += 1
 
-    def claim_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> bool:
+    def claim_tool(self, name: str, arguments: Mapping[str, Any] | None = None, *, is_approved: bool = False) -> bool:
         """Claim a tool call; return False if it is not allowed.
 
         A call is refused when no calls or no time for work are left, in the grace turn, and after the turn. Rules may
-        deny it too; `denied` has their reason.
+        deny it too; `denied` has their reason. A rule that asks a person denies it unless `is_approved`; `question` has
+        what to ask.
         """
         rules, envelope = self._run.active_rules, self.envelope
-        self.denied = None if rules is None else rules.find_veto(name, arguments or {})
-        if self.denied is not None:
+        denial = None if rules is None else rules.find_veto(name, arguments or {}, is_approved=is_approved)
+        self.denied, self.question = denial or (None, None)
+        if denial is not None:
             return False
         envelope.lock.acquire()
         try:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from .._internal.text import pluralize
 from ..errors import UsageError, quote_value, suggest_names
 from .record import RunRecord
-from .unfinished import build_partial_record, read_unstored_messages
+from .unfinished import (
+    build_partial_record,
+    count_open_requests,
+    is_program_start,
+    read_unstored_messages,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..message import Message
     from ..store import Entry, Holder, Session, Store
@@ -103,29 +109,32 @@ class Archive:
             from ..runtime.stored_record import join_stored_record
 
             return join_stored_record(self.store, full_entry.finish.record)
-        status = self.describe_status(entry)
+        status, events = self.describe_status(entry), self.store.runs.events(entry.run_id)
         return {
-            **build_partial_record(self.store.runs.events(entry.run_id), self.read_messages(entry)),
+            **build_partial_record(events, self.read_messages(entry), entry.start.metadata),
             "run_id": entry.run_id,
             "session_id": entry.start.session,
             "task": entry.start.task,
             "children": [self._build_data(child) for child in self.list_children(entry)],
             "stop": None if full_entry.finish is None else full_entry.finish.stop,
             "word": status,
-            "explanation": self._explain_status(entry, status),
+            "explanation": self._explain_status(entry, status, events),
         }
 
-    def _explain_status(self, entry: Entry, status: str) -> str:
+    def _explain_status(self, entry: Entry, status: str, events: Sequence[Mapping[str, Any]]) -> str:
         updated_at = f"{format_time(entry.updated_at)} UTC"
+        count = count_open_requests(events) if is_program_start(entry.start.metadata) else 0
+        missing = f" It leaves out {pluralize(count, 'request')} in progress." if count else ""
         if status != RUNNING:
-            return f"It was interrupted: its process was killed or is gone. Its last record is from {updated_at}."
+            gone = "It was interrupted: its process was killed or is gone."
+            return f"{gone} Its last record is from {updated_at}.{missing}"
         holder = self._find_holder(entry)
         held_by = (
             f" {holder.owner.partition(':')[0]} holds its session until {format_time(holder.expires)} UTC."
             if holder
             else ""
         )
-        return f"It is still running.{held_by} Its last record is from {updated_at}."
+        return f"It is still running.{held_by} Its last record is from {updated_at}.{missing}"
 
     def _is_held(self, entry: Entry) -> bool:
         """Check whether a process is working on the run.

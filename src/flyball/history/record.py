@@ -71,8 +71,9 @@ class RunRecord:
 
     @property
     def is_stored(self) -> bool:
-        """True if a store has the run, so that it can be resumed. A program under a gateway cannot be."""
-        return self.data.get("stored") is True and not self.tree_path and not self.command
+        """True if a store has the run, so that it can be resumed. A program whose requests were governed cannot be."""
+        is_governed = bool(self.command or self.data.nested("state").get("conversations"))
+        return self.data.get("stored") is True and not self.tree_path and not is_governed
 
     @property
     def label(self) -> str:

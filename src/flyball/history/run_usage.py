@@ -37,17 +37,15 @@ class RunUsage:
     """Seconds until the end, or until the last stored event."""
     tokens: int
     usd: float | None
-    """Dollars. None if the price of no model is known, or the run has not ended."""
+    """Dollars. None if the price of no model is known, or an agent's run has not ended."""
     is_partly_unknown: bool
-    """True if models without a known price were used as well."""
+    """True if models without a known price were used as well, or a program has not ended."""
 
 
 def read_run_usage(store: Store, entry: Entry) -> RunUsage:
     """Return the usage of a run. If it has not ended, it is counted from its events."""
-    full = store.runs.get(entry.run_id) or entry
-    is_ended = full.finish is not None and full.finish.record is not None
-    record = full.finish.record if full.finish is not None else None
-    data = JsonReader(record if is_ended else build_partial_record(store.runs.events(entry.run_id), ()))
+    data = _read_record(store, entry)
+    is_ended = bool(data.get("stop"))
     costs, usage = data.nested("cost_usd"), data.nested("usage")
     total = sum(costs.number(model) for model in costs)
     is_unknown = bool(data.text_list("unpriced")) or not is_ended
@@ -55,6 +53,14 @@ def read_run_usage(store: Store, entry: Entry) -> RunUsage:
     is_free = not is_unknown or (is_ended and not tokens)
     usd = total if total or is_free else None
     return RunUsage(data.integer("turns"), data.number("seconds"), tokens, usd, is_unknown and not is_free)
+
+
+def _read_record(store: Store, entry: Entry) -> JsonReader:
+    """Return the record of a run; a partial one if it has not ended."""
+    full = store.runs.get(entry.run_id) or entry
+    if full.finish is not None and full.finish.record is not None:
+        return JsonReader(full.finish.record)
+    return JsonReader(build_partial_record(store.runs.events(entry.run_id), (), entry.start.metadata))
 
 
 @dataclass(slots=True)
@@ -96,8 +102,7 @@ def group_usage(
 
 def read_model_usage(store: Store, entry: Entry) -> Mapping[str, ModelUsage]:
     """Return the usage of a run by model. A run without a request has none."""
-    full = store.runs.get(entry.run_id) or entry
-    record = JsonReader(full.finish.record if full.finish is not None else None)
+    record = _read_record(store, entry)
     costs, unpriced = record.nested("cost_usd"), record.text_list("unpriced")
     totals = dict[str, list[int]]()
     for model, tokens_in, tokens_out in _iter_requests(store, entry):

@@ -11,7 +11,7 @@ from ..budget.snapshot import BudgetSnapshot
 from ..message import Message, MessageType, Role
 from ..outcome import BaseOutcome
 from ..request import Reply
-from ..unit import Unit
+from ..unit import NANO, Unit
 
 if TYPE_CHECKING:
     from ..store import Row
@@ -20,11 +20,15 @@ _BUDGETS = {"turns": "steps", "tool_calls": "tool_calls", "tokens": "tokens", "u
 """Budgets of a partial record, and their names in the first event."""
 
 
-def build_partial_record(events: Sequence[Mapping[str, Any]], messages: Sequence[Message]) -> dict[str, Any]:
-    """Build a record from the events and messages of a run.
+def build_partial_record(
+    events: Sequence[Mapping[str, Any]], messages: Sequence[Message], metadata: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Build a record from the events and messages of a run, and the metadata of its start.
 
     Call arguments come from the events, because those hide sensitive values and the messages do not.
     """
+    if metadata and is_program_start(metadata):
+        return build_partial_record(events, messages) | _build_program_facts(events) | {"metadata": dict(metadata)}
     readers = [JsonReader(event) for event in events]
     arguments = {
         event.text("call_id"): event.get("arguments") for event in readers if event.text("event") == "tool_started"
@@ -53,6 +57,61 @@ def build_partial_record(events: Sequence[Mapping[str, Any]], messages: Sequence
         "seconds": max((event.number("at") for event in readers), default=0.0),
         "flags": [event.text("flag") for event in readers if event.text("event") == "budget_refused"],
         "budgets": _build_budgets(next((event.nested("limits") for event in readers), JsonReader({})), used),
+    }
+
+
+def is_program_start(metadata: Mapping[str, Any]) -> bool:
+    """Check whether a run is that of a program under a gateway, by the metadata of its start."""
+    return "exec_command" in metadata
+
+
+def _build_program_facts(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Build the parts of a partial record that only a program under a gateway has: its spend and its conversations."""
+    readers = [JsonReader(event) for event in events]
+    settled = [event for event in readers if event.text("event") == "settled"]
+    costs: dict[str, float] = {}
+    for event in settled:
+        if event.get("usd") is not None:
+            costs[event.text("model")] = costs.get(event.text("model"), 0.0) + event.number("usd")
+    turns, limits = _count_turns(settled), next((event.nested("limits") for event in readers), JsonReader({}))
+    calls = sum(event.text("event") == "tool_started" for event in readers)
+    used = {"turns": turns, "tool_calls": calls, "tokens": sum(event.integer("tokens") for event in settled)}
+    budgets = _build_budgets(limits, used)
+    ceiling = limits.get("usd_max")
+    if isinstance(ceiling, int):
+        spent = round(sum(costs.values()) * NANO)
+        budgets["usd"] = BudgetSnapshot("usd", ceiling, spent, unit=Unit.USD).to_dict()
+    names = list(dict.fromkeys(event.text("conversation") for event in settled))
+    return {
+        "turns": turns,
+        "cost_usd": costs,
+        "unpriced": sorted({event.text("model") for event in settled if event.get("usd") is None}),
+        "budgets": budgets,
+        "state": {"conversations": [_build_conversation(name, settled) for name in names]},
+    }
+
+
+def count_open_requests(events: Sequence[Mapping[str, Any]]) -> int:
+    """Return the number of requests that were sent and not answered, as far as the events tell."""
+    kinds = [JsonReader(event).text("event") for event in events]
+    return kinds.count("model_requested") - kinds.count("model_replied")
+
+
+def _count_turns(settled: Sequence[JsonReader]) -> int:
+    return sum(event.text("purpose") == "turn" for event in settled)
+
+
+def _build_conversation(name: str, settled: Sequence[JsonReader]) -> dict[str, Any]:
+    own = [event for event in settled if event.text("conversation") == name]
+    return {
+        "name": name,
+        "model": own[-1].text("model"),
+        "turns": _count_turns(own),
+        "requests": len(own),
+        "input_tokens": sum(event.integer("tokens") for event in own),
+        "output_tokens": 0,
+        "cost_usd": sum(event.number("usd") for event in own),
+        "reported": any(event.text("purpose") == "grace" for event in own),
     }
 
 

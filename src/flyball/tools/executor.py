@@ -114,6 +114,10 @@ class BoundedToolExecutor:
         await self._runner.perform(tool_calls, deadline)
 
     def _check_approval(self, tool_call: ToolCallRun) -> Denied | None:
+        name = tool_call.tool.name
+        if tool_call.tool.is_client:
+            message = f"{name} runs at the client, which only an agent's run can wait for: give it a function here"
+            return build_denial(tool_call.call, Reason.APPROVAL, message)
         # Only True approves: the coroutine of an `async def` callback is truthy, and must not count as approval.
         if not tool_call.tool.needs_approval(tool_call.values):
             return None
@@ -123,7 +127,7 @@ class BoundedToolExecutor:
             answer = False
         if inspect.iscoroutine(answer):
             answer.close()
-        message = f"{tool_call.tool.name} needs approval by a person, which it does not have"
+        message = f"{name} needs approval by a person, which it does not have"
         return None if answer is True else build_denial(tool_call.call, Reason.APPROVAL, message)
 
 

@@ -101,6 +101,8 @@ class ReplyDraft:
     """Seconds since the epoch."""
     thinking: str = ""
     """Reasoning before the text."""
+    free_text_tools: frozenset[str] = frozenset()
+    """Tools whose arguments are a text instead of JSON, in formats that have such tools."""
     includes_usage: bool = True
     """Whether a stream reports the usage, in formats where the client chooses."""
     pieces: Sequence[tuple[float, str]] | None = None
@@ -108,7 +110,8 @@ class ReplyDraft:
     end: float = 0.0
     """Seconds at which a test server sends the rest."""
     override: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """For tests: a `finish` in the provider's words, or None; a `usage` that is written as it is."""
+    """For tests: a `finish` in the provider's words, or None; a `usage` that is written as it is; `items` of an
+    output (Responses API)."""
 
     @property
     def calls(self) -> tuple[Call, ...]:

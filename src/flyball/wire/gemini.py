@@ -202,7 +202,8 @@ def _write_tools(body: Json, request: WireRequest) -> None:
 def _read_tool_choice(body: Json) -> str | None:
     config = _get(_get(body, "toolConfig"), "functionCallingConfig")
     names: Any = get_either(config, "allowedFunctionNames")
-    choice = _WORDS.get(str(config.get("mode")).upper())
+    mode = config.get("mode")  # a missing one is not the word NONE
+    choice = _WORDS.get(mode.upper()) if isinstance(mode, str) else None
     is_one = choice == "required" and isinstance(names, list) and len(cast("list[Any]", names)) == 1
     return str(cast("list[Any]", names)[0]) if is_one else choice
 

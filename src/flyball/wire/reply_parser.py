@@ -30,6 +30,8 @@ class ReplyParser(ABC):
         self._on_text = on_text
         self._text: list[str] = []
         self.calls: list[PartialCall] = []
+        self.call_kinds: dict[str, str] = {}
+        """Types of the calls that are no usual function calls, by id."""
         self.parts: list[Json] = []
         """Provider's private data to send back with the next request, such as signed reasoning."""
         self.usage: Usage | None = None

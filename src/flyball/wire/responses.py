@@ -249,10 +249,18 @@ def _iter_items(draft: ReplyDraft) -> Iterator[tuple[Json, _Deltas]]:
         deltas.append((0.0, "reasoning_summary_part.done", {**where, "part": part}))
         item_id = f"rs_{draft.id}"
         yield {"id": item_id, "type": "reasoning", "summary": [part], "encrypted_content": "c2VhbGVk"}, deltas
+    for number, item in enumerate(draft.override.get("items", ())):
+        yield {"id": f"item_{draft.id}_{number}", **item}, []
     if draft.text:
         yield _build_message(draft)
     for number, call in enumerate(draft.calls):
         arguments = encode_arguments(call)
+        if call.name in draft.free_text_tools:
+            deltas = [(end, "custom_tool_call_input.delta", {"delta": piece}) for piece in split_chunks(arguments)]
+            deltas.append((end, "custom_tool_call_input.done", {"input": arguments}))
+            custom = {"type": "custom_tool_call", "call_id": call.id, "name": call.name, "input": arguments}
+            yield {"id": f"ctc_{draft.id}_{number}", **custom, "status": "completed"}, deltas
+            continue
         deltas = [(end, "function_call_arguments.delta", {"delta": piece}) for piece in split_chunks(arguments)]
         deltas.append((end, "function_call_arguments.done", {"name": call.name, "arguments": arguments}))
         item = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
@@ -283,7 +291,7 @@ def _build_message(draft: ReplyDraft) -> tuple[Json, _Deltas]:
 
 def _open_item(item: Json) -> Json:
     """Return an item as it is before its first delta."""
-    empty: Json = {"content": [], "summary": [], "arguments": "", "status": "in_progress"}
+    empty: Json = {"content": [], "summary": [], "arguments": "", "input": "", "status": "in_progress"}
     return {key: empty.get(key, value) for key, value in item.items() if key != "encrypted_content"}
 
 

@@ -107,6 +107,8 @@ class ResponsesReplyParser(ReplyParser):
         if is_client_call(item):
             call, arguments = self._find_call(index), read_call(item)[1]
             call.id, call.name = expect_text(item["call_id"]), _read_name(item)
+            if item["type"] != "function_call":
+                self.call_kinds[call.id] = item["type"]
             if arguments:
                 call.set_arguments(arguments)
         elif item.get("type", "message") == "message":

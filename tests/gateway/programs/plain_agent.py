@@ -52,6 +52,28 @@ def loop(task: str = "Count for ever.", stubborn: int = 0, **options: Any) -> st
             messages.append({"role": "user", "content": "Go on."})
 
 
+def stream() -> str:
+    """Call tools over a stream of chat completions."""
+    messages: list[Any] = [{"role": "user", "content": "Count for ever."}]
+    while True:
+        body = json.dumps({"model": "gpt-4o", "messages": messages, "tools": TOOLS, "stream": True}).encode()
+        headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
+        request = urllib.request.Request(f"{URL}/chat/completions", body, headers)
+        text, calls = "", []
+        with urllib.request.urlopen(request, timeout=50) as response:
+            statuses.append(response.status)
+            for line in response:
+                data = line.decode().removeprefix("data: ").strip()
+                deltas = [choice["delta"] for choice in json.loads(data)["choices"]] if data.startswith("{") else []
+                text += "".join(delta.get("content") or "" for delta in deltas)
+                calls += [call["id"] for delta in deltas for call in delta.get("tool_calls") or () if call.get("id")]
+        if not calls:
+            return text
+        made = [{"id": call, "type": "function", "function": {"name": "add", "arguments": "{}"}} for call in calls]
+        messages.append({"role": "assistant", "content": text, "tool_calls": made})
+        messages += [{"role": "tool", "tool_call_id": call, "content": "1"} for call in calls]
+
+
 def gemini(stream: bool) -> str:
     """Call tools over the API of Gemini."""
     declared = [{"functionDeclarations": [{"name": "add", "description": "Add.", "parameters": PARAMETERS}]}]
@@ -108,6 +130,8 @@ def main() -> list[str]:
     mode, number = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0
     if mode == "loop":
         return [loop(max_tokens=number)] if number else [loop()]
+    if mode == "stream":
+        return [stream()]
     if mode == "stubborn":
         return [loop(stubborn=number)]
     if mode == "chat":

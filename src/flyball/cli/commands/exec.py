@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..exec_command import ExecOptions, execute_program
+from ..output import print_table, print_wrapped
 from ..store_option import StoreOption
 
 _COMMAND = "Program and its arguments, after --."
@@ -16,12 +18,28 @@ _SET = "Variable that points the program at that provider."
 _PASS_KEYS = "Give the program the real keys instead of stand-ins."
 _UNGOVERNED = "Accept a program whose requests do not come through."
 _UNPRICED = "refuse, or tokens_only: models without a known price under a money limit."
+_PLAN_SHARE = "Maximum share of a subscription, such as 30%."
 _FINAL_TOOL = "Tool that carries the program's answer."
 _STRICT = "Exit with the code of the stop reason, as flyball run does."
 _PER = "program, or task: fresh turns and seconds with each message of the user."
 _OBSERVE = "Refuse and change nothing; print what would have been refused."
 _LIVE = "Show each event on standard error, and the budgets if that is a terminal."
 _RULES = "Rule files, or folders of them."
+_LIST = "List the programs that need no further options, with what holds for each."
+
+
+def _print_programs(wanted: bool) -> None:
+    """Print the known programs and end, if the option is given."""
+    if not wanted:
+        return
+    from ...gateway.programs import KNOWN_PROGRAMS
+
+    rows = [(program.name, program.version, program.enforced) for program in KNOWN_PROGRAMS]
+    print_table(("program", "tested", "enforced"), rows, wrapped=("enforced",))
+    print_wrapped(
+        "", "Others are governed if they read an address from a variable such as OPENAI_BASE_URL.", sys.stdout
+    )
+    raise typer.Exit
 
 
 def exec_program(
@@ -37,11 +55,13 @@ def exec_program(
     pass_keys: Annotated[bool, typer.Option("--pass-keys", help=_PASS_KEYS)] = False,
     allow_ungoverned: Annotated[bool, typer.Option("--allow-ungoverned", help=_UNGOVERNED)] = False,
     unpriced: Annotated[str, typer.Option(metavar="HOW", help=_UNPRICED)] = "refuse",
+    plan_share: Annotated[str | None, typer.Option(metavar="N%", help=_PLAN_SHARE)] = None,
     final_tool: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_FINAL_TOOL)] = None,
     per: Annotated[str, typer.Option(metavar="WHAT", help=_PER)] = "program",
     observe: Annotated[bool, typer.Option("--observe", help=_OBSERVE)] = False,
     live: Annotated[bool, typer.Option("--live", help=_LIVE)] = False,
     strict: Annotated[bool, typer.Option("--strict", help=_STRICT)] = False,
+    _list: Annotated[bool, typer.Option("--list", help=_LIST, callback=_print_programs, is_eager=True)] = False,
     store: StoreOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing about limits and spending.")] = False,
 ) -> None:
@@ -60,6 +80,7 @@ def exec_program(
         pass_keys=pass_keys,
         allow_ungoverned=allow_ungoverned,
         unpriced=unpriced,
+        plan_share=plan_share,
         final_tools=final_tool or (),
         per=per,
         observe=observe,

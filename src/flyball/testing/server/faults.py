@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict, Unpack, get_args
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 from ..._internal import validation
 from ...errors import ConfigError, ContextTooLong, ModelError, Retryable, UsageError
@@ -38,6 +38,8 @@ class SendOptions(TypedDict, total=False):
     """Replacement for the usage: a dict as it is, any other value in place of each count."""
     finish: str | None
     """Finish reason in the provider's words, known or not. None sends no reason."""
+    items: Sequence[Mapping[str, Any]]
+    """Items of the Responses API to send before those of the line."""
     headers: Mapping[str, str]
     """Additional headers, which replace ours of the same name."""
     gzip: bool

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
-from ...message import ANTHROPIC, OPENAI, RESPONSES
-from ...models.scripted import Line, call, say
+from ...models.scripted import Line, call, call_json, say
 from ...request import Usage
-from ...wire.bodies import Json, get_dict, get_dicts, list_dicts
+from ...wire.bodies import Json, get_dict, get_dicts
 from ...wire.formats import find_wire
-from .faults import Sendable, Sent, StatusReply, resolve_line
+from .checks import iter_problems
+from .faults import Sendable, Sent, StatusReply, resolve_line, sent
+from .offers import Offer, count_items, fill, list_offers
 from .server import ModelServer, ReceivedRequest
 
-_MIN_THINKING_TOKENS = 1_024
 _REPORT = "The report: the task is not finished."
+_MODELS = ("gpt-4o", "claude-sonnet-4-5", "gemini-2.5-flash")
 
 
 class LoopingProvider(ModelServer):
     """Server whose model calls the first tool that it is offered in each reply, until the request forbids it.
 
     A request that the real API would refuse gets status 400. `refused` has the reasons. Without tools, the model asks
-    to continue. A reply has `output_tokens`, or as many as the request allows, and its input grows with the body.
+    to continue, in the schema of the request. A reply has `output_tokens`, or as many as the request allows, and its
+    input grows with the body. `line` replaces the replies; as a function, it gets the body and may return None.
     """
 
     def __init__(
         self,
-        line: Sendable | None = None,
+        line: Sendable | Callable[[Json], Sendable | None] | None = None,
         *,
-        report: str = _REPORT,
-        tool: str | None = None,
+        report: str | Line = _REPORT,
+        tool: str | Sequence[str] | None = None,
+        arguments: Mapping[str, Any] | None = None,
         output_tokens: int = 30,
+        tokens_per_byte: float = 0.25,
         tells_usage: bool = True,
     ) -> None:
         super().__init__()
@@ -39,16 +44,20 @@ class LoopingProvider(ModelServer):
         """Reasons for status 400."""
         self.billed: list[Usage] = []
         """Usage of each reply, reported or not."""
+        self.other_paths: list[str] = []
+        """Method and path of requests that ask for no reply of a model."""
         self._output_tokens = output_tokens
+        self._tokens_per_byte = tokens_per_byte
         self._tells_usage = tells_usage
         self._line = line
-        self._report = report
-        self._tool = tool
+        self._report = report if isinstance(report, Line) else say(report)
+        self._tools = (tool,) if isinstance(tool, str) else tool
+        self._arguments = arguments or {}
 
     @property
     def last_requests(self) -> int:
         """Number of requests that forbid calls, or ask for a report."""
-        return sum(_is_last(request.body) for request in self.requests)
+        return sum(is_last_request(request.body) for request in self.requests)
 
     def receive_request(self, path: str, headers: dict[str, str], body: object) -> tuple[int, Sent | StatusReply]:
         """Record a request, and return its number and response."""
@@ -61,163 +70,85 @@ class LoopingProvider(ModelServer):
             return number, StatusReply(400, problem)
         return number, resolve_line(self._bill(path, cast("Json", body)))
 
+    def answer_other(self, method: str, path: str, body: object) -> object:
+        """Return the lists of models and the counts of tokens that programs ask for."""
+        with self._lock:
+            self.other_paths.append(f"{method} {path}")
+        if path.endswith("/count_tokens"):
+            return {"input_tokens": self._count_tokens(body)}
+        if path.endswith(":countTokens"):
+            return {"totalTokens": self._count_tokens(body)}
+        if path.endswith("/input_tokens"):
+            return {"object": "response.input_tokens", "input_tokens": self._count_tokens(body)}
+        if method == "GET" and path.endswith("/models"):
+            models = [{"id": name, "object": "model", "type": "model", "name": f"models/{name}"} for name in _MODELS]
+            return {"object": "list", "data": models, "models": models, "has_more": False}
+        return None
+
+    def _count_tokens(self, body: object) -> int:
+        return int(len(json.dumps(body)) * self._tokens_per_byte)
+
     def _bill(self, path: str, body: Json) -> Sendable:
-        line, wire = self._answer(body), find_wire(path)
-        if not isinstance(line, Line) or line.error is not None or wire is None:
-            return line
-        limit = wire.parse_request(body, path).max_output_tokens or self._output_tokens
-        usage = Usage(len(json.dumps(body)) // 4, min(limit, self._output_tokens))
+        wire = find_wire(path)
+        request = None if wire is None else wire.parse_request(body, path)
+        answer = self._answer(body, None if request is None else request.output_schema)
+        line = answer.line if isinstance(answer, Sent) and answer.fault is None else answer
+        if not isinstance(line, Line) or line.error is not None or request is None:
+            return answer
+        limit = request.max_output_tokens or self._output_tokens
+        usage = Usage(self._count_tokens(body), min(limit, self._output_tokens))
         with self._lock:
             self.billed.append(usage)
-        return line.using(usage if self._tells_usage else None)
+        billed = line.using(usage if self._tells_usage else None)
+        return replace(answer, line=billed) if isinstance(answer, Sent) else billed
 
-    def _answer(self, body: Json) -> Sendable:
-        choice: Any = body.get("tool_choice")
-        forced = _get_forced_tool(choice)
+    def _answer(self, body: Json, schema: Mapping[str, Any] | None) -> Sendable:
+        if get_dicts(body, "input")[-1:] == [{"type": "compaction_trigger"}]:  # the Responses API compacts itself
+            return sent(say(""), items=[{"type": "compaction", "encrypted_content": "c2VhbGVk"}])
+        offers = list_offers(body)
+        forced = _get_forced_tool(body, offers)
         if forced is not None:
-            return call(forced, **_fill(_find_tool(body, forced)))
-        if _is_last(body):
-            return say(self._report)
-        if self._line is not None:
-            return self._line
-        names = [name for name in _list_tools(body) if self._tool in (None, name)]
-        return _build_line(body, names)
+            return self._call(next((offer for offer in offers if offer.name == forced), Offer(forced, {})), body)
+        if is_last_request(body):
+            return self._report
+        scripted = self._line(body) if callable(self._line) else self._line
+        if scripted is not None:
+            return scripted
+        if self._tools is not None:
+            by_name = {offer.name: offer for offer in offers}
+            offers = [by_name[name] for name in self._tools if name in by_name]
+        if offers:
+            return self._call(offers[0], body)
+        return say(json.dumps(fill(schema, count_items(body))) if schema else "I need to go on.")
+
+    def _call(self, offer: Offer, body: Json) -> Line:
+        number = count_items(body)
+        own: Json = json.loads(json.dumps(dict(self._arguments)).replace("{n}", str(number)))
+        if offer.is_free_text:
+            return call_json(offer.name, str(own.get("input", f"// go on {number}")))
+        known = get_dict(offer.schema, "properties")
+        filled: Json = fill({"type": "object", **offer.schema}, number)
+        return call(offer.name, **filled | {name: value for name, value in own.items() if name in known})
 
 
-def _build_line(body: Json, names: list[str]) -> Line:
-    if not names:
-        return say("I need to go on.")
-    return call(names[0], **_fill(_find_tool(body, names[0])))
-
-
-def iter_problems(path: str, body: object) -> Iterator[str]:
-    """Yield the reasons why the real API would refuse a request."""
-    if not isinstance(body, dict):
-        yield "the body is not a JSON object"
-        return
-    fields, wire = cast("Json", body), find_wire(path)
-    shape = "" if wire is None else wire.name
-    if "tool_choice" in fields and not fields.get("tools") and shape in (OPENAI, ANTHROPIC):
-        yield "tool_choice is only allowed when tools are specified"
-    if "parallel_tool_calls" in fields and not fields.get("tools") and shape == OPENAI:
-        yield "parallel_tool_calls is only allowed when tools are specified"
-    if shape == OPENAI:
-        yield from _iter_chat_problems(fields)
-    elif shape == ANTHROPIC:
-        yield from _iter_anthropic_problems(fields)
-    elif shape == RESPONSES:
-        yield from _iter_responses_problems(fields)
-
-
-def _iter_chat_problems(body: Json) -> Iterator[str]:
-    if "max_tokens" in body and "max_completion_tokens" in body:
-        yield "max_tokens and max_completion_tokens cannot both be set"
-    if "stream_options" in body and not body.get("stream"):
-        yield "stream_options is only allowed when stream is set"
-    open_calls: set[str] = set()
-    for message in get_dicts(body, "messages"):
-        if message.get("role") == "tool":
-            if message.get("tool_call_id") not in open_calls:
-                yield "a message with role 'tool' must be a response to a preceding message with 'tool_calls'"
-            open_calls.discard(str(message.get("tool_call_id")))
-            continue
-        if open_calls:
-            yield "an assistant message with 'tool_calls' must be followed by tool messages"
-        open_calls = {str(item.get("id")) for item in get_dicts(message, "tool_calls")}
-
-
-def _iter_anthropic_problems(body: Json) -> Iterator[str]:
-    limit, thinking = body.get("max_tokens"), get_dict(body, "thinking")
-    if not isinstance(limit, int) or limit < 1:
-        yield "max_tokens: field required"
-        return
-    budget = thinking.get("budget_tokens")
-    if isinstance(budget, int) and not _MIN_THINKING_TOKENS <= budget < limit:
-        yield "thinking.budget_tokens must be at least 1024 and less than max_tokens"
-    if thinking.get("type") in ("enabled", "adaptive") and get_dict(body, "tool_choice").get("type") in ("any", "tool"):
-        yield "thinking may not be enabled when tool_choice forces tool use"
-    open_calls: set[str] = set()
-    for message in get_dicts(body, "messages"):
-        blocks = list_dicts(message.get("content"))
-        results = [str(block.get("tool_use_id")) for block in blocks if block.get("type") == "tool_result"]
-        if open_calls - set(results):
-            yield "tool_use ids were found without tool_result blocks immediately after"
-        kinds = [block.get("type") == "tool_result" for block in blocks]
-        if results and kinds != sorted(kinds, reverse=True):
-            yield "tool_result blocks must come first in the content"
-        open_calls = {str(block.get("id")) for block in blocks if block.get("type") == "tool_use"}
-    if not body.get("tools") and any(
-        block.get("type") == "tool_use"
-        for message in get_dicts(body, "messages")
-        for block in list_dicts(message.get("content"))
-    ):
-        yield "Requests which include tool_use blocks must define tools"
-
-
-def _iter_responses_problems(body: Json) -> Iterator[str]:
-    limit = body.get("max_output_tokens")
-    if isinstance(limit, int) and limit < 16:
-        yield "max_output_tokens must be at least 16"
-    if body.get("previous_response_id") or body.get("conversation"):
-        return
-    items = get_dicts(body, "input")
-    calls = {str(item.get("call_id")) for item in items if item.get("type") == "function_call"}
-    results = {str(item.get("call_id")) for item in items if item.get("type") == "function_call_output"}
-    if calls - results:
-        yield "No tool output found for function call"
-    if results - calls:
-        yield "No tool call found for function call output"
-
-
-def _is_last(body: object) -> bool:
+def is_last_request(body: object) -> bool:
+    """Check whether a request forbids calls, or asks for a report."""
     fields = cast("Json", body) if isinstance(body, dict) else {}
-    choice: Any = fields.get("tool_choice")
-    mode = get_dict(get_dict(fields, "toolConfig"), "functionCallingConfig").get("mode")
-    if choice in ("none", {"type": "none"}) or mode == "NONE":
+    if fields.get("tool_choice") in ("none", {"type": "none"}) or _get_mode(fields).get("mode") == "NONE":
         return True
     return "This is the last request of this conversation" in str(fields)
 
 
-def _get_forced_tool(choice: Any) -> str | None:
-    if not isinstance(choice, dict):
-        return None
-    fields = cast("Json", choice)
-    name = fields.get("name") or get_dict(fields, "function").get("name")
-    return name if isinstance(name, str) else None
+def _get_mode(body: Json) -> Json:
+    return get_dict(get_dict(body, "toolConfig"), "functionCallingConfig")
 
 
-def _list_tools(body: Json) -> list[str]:
-    return [str(tool["name"]) for tool in _parse_tools(body)]
-
-
-def _find_tool(body: Json, name: str) -> Json:
-    tools = _parse_tools(body)
-    return next((tool for tool in tools if tool["name"] == name), Json())
-
-
-def _parse_tools(body: Json) -> list[Json]:
-    """Return name and schema of each function that is offered, in any of the formats."""
-    found: list[Json] = []
-    for item in get_dicts(body, "tools"):
-        function = get_dict(item, "function") or item
-        declared = get_dicts(item, "functionDeclarations") or [function]
-        for tool in declared:
-            if tool.get("name"):
-                schema = get_dict(tool, "parameters") or get_dict(tool, "input_schema")
-                found.append({"name": tool["name"], "schema": schema})
-    return found
-
-
-def _fill(tool: Mapping[str, Any]) -> Json:
-    """Return arguments that fit the tool's schema."""
-    schema = get_dict(tool, "schema")
-    required = schema.get("required")
-    names = cast("list[str]", required) if isinstance(required, list) else list(get_dict(schema, "properties"))[:1]
-    return {name: _fill_value(get_dict(get_dict(schema, "properties"), name)) for name in names}
-
-
-def _fill_value(schema: Json) -> Any:
-    kinds: Mapping[str, Any] = {"integer": 1, "number": 1, "boolean": True, "array": [], "object": {}, "null": None}
-    if schema.get("enum"):
-        return schema["enum"][0]
-    return kinds.get(str(schema.get("type")), "go on")
+def _get_forced_tool(body: Json, offers: Sequence[Offer]) -> str | None:
+    choice: Any = body.get("tool_choice")
+    if isinstance(choice, dict):
+        fields = cast("Json", choice)
+        name = fields.get("name") or get_dict(fields, "function").get("name")
+        return name if isinstance(name, str) else None
+    mode = _get_mode(body)
+    allowed = [str(name) for name in cast("list[Any]", mode.get("allowedFunctionNames") or [])]
+    return (allowed or [offer.name for offer in offers] or [None])[0] if mode.get("mode") == "ANY" else None

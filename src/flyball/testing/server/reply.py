@@ -13,6 +13,7 @@ from operator import itemgetter
 from ...request import Call
 from ...wire import ErrorReply, ReplyDraft, StreamEvent, Wire, WireRequest
 from .faults import Fault, SendOptions, Sent
+from .offers import list_offers
 
 _GZIP = 31
 _OVERLOADED = ErrorReply(529, "Overloaded")
@@ -30,11 +31,16 @@ def build_draft(sent: Sent, number: int, request: WireRequest) -> ReplyDraft:
         id=str(number),
         model=request.model or "scripted",
         thinking=options.get("thinking", ""),
+        free_text_tools=_find_free_text_tools(request),
         includes_usage=request.stream and request.includes_usage,
         pieces=pieces,
         end=line.after_s,
-        override={name: value for name, value in options.items() if name in ("finish", "usage")},
+        override={name: value for name, value in options.items() if name in ("finish", "usage", "items")},
     )
+
+
+def _find_free_text_tools(request: WireRequest) -> frozenset[str]:
+    return frozenset(offer.name for offer in list_offers(request.source or {}) if offer.is_free_text)
 
 
 class ResponseBody:

@@ -103,6 +103,10 @@ class ModelServer:
             return number, StatusReply(400, message)
         return number, resolve_line(self.lines[number % count])
 
+    def answer_other(self, method: str, path: str, body: object) -> object:
+        """Return the JSON document of a path that asks for no reply of a model. None means status 404."""
+        return None
+
     def wait(self, seconds: float | None) -> None:
         """Wait for these seconds, or until the server closes."""
         if seconds is None or seconds > 0:
@@ -148,6 +152,10 @@ class Host(Protocol):
         """Record a request, and return its number and response."""
         ...
 
+    def answer_other(self, method: str, path: str, body: object) -> object:
+        """Return the JSON document of a path that asks for no reply of a model. None means status 404."""
+        ...
+
     def wait(self, seconds: float | None) -> None:
         """Wait for these seconds, or until the server closes."""
         ...
@@ -174,6 +182,8 @@ class Connection(BaseHTTPRequestHandler):
         except ValueError:
             body = raw.decode("utf-8", "replace")
         path, _, query = self.path.partition("?")
+        if find_wire(path) is None and self._answer_other(body):
+            return
         number, line = self._host.receive_request(
             path, {name.lower(): value for name, value in self.headers.items()}, body
         )
@@ -188,8 +198,17 @@ class Connection(BaseHTTPRequestHandler):
             self._reply(ResponseBody(line, draft, wire, stream=request.stream, is_array=is_array))
 
     def do_GET(self) -> None:
-        """Answer with 404."""
-        self._refuse(StatusReply(404, f"unknown path {self.path}"), CHAT)
+        """Answer with the document of the path, or 404. A websocket is refused with 426, so that clients use HTTP."""
+        if "Upgrade" in self.headers:
+            self._refuse(StatusReply(426, "this server has no websockets"), CHAT)
+        elif not self._answer_other(None):
+            self._refuse(StatusReply(404, f"unknown path {self.path}"), CHAT)
+
+    def _answer_other(self, body: object) -> bool:
+        document = self._host.answer_other(self.command, self.path.partition("?")[0], body)
+        if document is not None:
+            self._refuse(StatusReply(200, body=document), CHAT)
+        return document is not None
 
     def _refuse(self, status: StatusReply, wire: Wire) -> None:
         body = (

@@ -1,0 +1,40 @@
+"""Options of the Claude Agent SDK whose program is governed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from claude_agent_sdk import ClaudeAgentOptions  # pyright: ignore[reportMissingModuleSource]
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .claude import ClaudeRun
+
+
+class GovernedVariables(dict[str, str]):
+    """Variables of the program. The run ends, at the latest, when nothing refers to them any more.
+
+    The SDK copies options, but not these.
+    """
+
+    def __init__(self, variables: Mapping[str, str], run: ClaudeRun) -> None:
+        super().__init__(variables)
+        self.run = run
+
+
+class GovernedOptions(ClaudeAgentOptions):
+    """Options for queries that are one run. It ends with the `with` block of the options, if there is one."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(self.env, GovernedVariables):
+            self.env.run.end(error)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.__exit__(kind, error, trace)

@@ -1,0 +1,203 @@
+"""Middleware of LangChain agents: opens runs, and passes requests and tool calls on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import replace
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired
+from uuid import UUID
+
+from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import OmitFromInput
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.tools import StructuredTool
+from langgraph.runtime import Runtime
+from langgraph.types import Command
+
+from .._internal.timeouts import TimeIsOver, await_within, call_within
+from ..errors import UsageError
+from ..result import Result
+from .adapter_options import AdapterOptions, renew_run_id
+from .framework_run import FrameworkRun, find_place
+from .frameworks import LANGCHAIN
+from .langchain_graphs import GRAPHS, AgentRun, GraphRun, find_scope
+from .langchain_model import LangChainPort, describe_request
+from .results import remember, remember_name
+from .tool_threads import TOOL_THREADS
+
+if TYPE_CHECKING:
+    from langchain.agents.middleware.types import ToolCallRequest
+
+    Middleware = AgentMiddleware[Any, Any, Any]
+else:  # the number of its parameters depends on the version
+    Middleware = AgentMiddleware
+
+ToolReply = ToolMessage | Command[Any]
+
+
+class GovernedState(AgentState[Any]):
+    """State of a governed agent."""
+
+    flyball_run_id: NotRequired[Annotated[str, OmitFromInput]]
+
+
+class GovernMiddleware(Middleware):
+    """Keeps each run of an agent inside limits. Several agents may share one object."""
+
+    state_schema = GovernedState
+
+    def __init__(self, options: AdapterOptions) -> None:
+        super().__init__()
+        GRAPHS.watch()
+        self._options = options
+        self._graphs: dict[UUID | None, GraphRun] = {}
+        """Graphs in progress."""
+        self._agents: dict[str, AgentRun] = {}
+        """Agents in progress or interrupted, by the ids in their states."""
+        self._runs: dict[str, FrameworkRun] = {}
+        """Newest runs by their ids."""
+
+    def result(self, run_id: str | None = None) -> Result:
+        """Return the result of a run, by the `flyball_run_id` in the state of its agent. None means the newest.
+
+        Raises UsageError if the run is not known, or has not ended. An interrupted run has not ended.
+        """
+        if not self._runs if run_id is None else run_id not in self._runs:
+            raise UsageError("no run of this middleware is known" if run_id is None else f"run {run_id} is not known")
+        return self._runs[next(reversed(self._runs)) if run_id is None else run_id].result
+
+    def before_agent(self, state: GovernedState, runtime: Runtime[Any]) -> dict[str, Any]:
+        """Open a run."""
+        return {"flyball_run_id": self._open(state)}
+
+    async def abefore_agent(self, state: GovernedState, runtime: Runtime[Any]) -> dict[str, Any]:
+        """Open a run."""
+        return {"flyball_run_id": self._open(state)}
+
+    def after_agent(self, state: GovernedState, runtime: Runtime[Any]) -> None:
+        """Note the answer of the agent."""
+        self._end(state)
+
+    async def aafter_agent(self, state: GovernedState, runtime: Runtime[Any]) -> None:
+        """Note the answer of the agent."""
+        self._end(state)
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Make a request to the model as a turn of the run, or as its last request."""
+        agent = self._find(request.state)
+        return agent.run.ask(agent.conversation, describe_request(request), LangChainPort(request, handler))
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """Make a request to the model as a turn of the run, or as its last request."""
+        agent = self._find(request.state)
+        return await agent.run.aask(agent.conversation, describe_request(request), LangChainPort(request, handler))
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolReply]) -> ToolReply:
+        """Make a tool call within the time of the run."""
+        with self._enter(request) as seconds:
+            try:
+                return call_within(seconds, partial(handler, request))
+            except TimeIsOver:
+                return _tell_timeout(request)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolReply]]
+    ) -> ToolReply:
+        """Make a tool call within the time of the run."""
+        with self._enter(request) as seconds:
+            try:
+                return await await_within(seconds, partial(handler, _move_to_thread(request)))
+            except TimeIsOver:
+                return _tell_timeout(request)
+
+    @contextmanager
+    def _enter(self, request: ToolCallRequest) -> Generator[float]:
+        """Make the run that of the agents that a tool calls. The value is the seconds that the call may take."""
+        agent = self._find(request.state)
+        token = agent.run.enter(agent.conversation)
+        try:
+            yield agent.run.find_tool_seconds(request.tool_call["name"])
+        finally:
+            agent.run.leave(token)
+
+    def _open(self, state: GovernedState) -> str:
+        """Open a run, or join that of the graph around the agent; return the id of the agent for its state."""
+        task = str(state["messages"][-1].text) if state["messages"] else ""
+        place, level = find_place(), 0
+        graph = self._graphs.get(find_scope())
+        if place is not None:
+            around = (one for one in self._graphs.values() if one.run is place.run)
+            graph = next(around, None)
+            level = 0 if graph is None else place.own_level
+        if graph is None:
+            graph = self._open_graph(task)
+        agent = AgentRun(graph, graph.run.conversations.add(level=level))
+        run_id = graph.run.options.run_id
+        return self._add(agent, f"{run_id}/{agent.conversation.number}" if agent.conversation.number > 1 else run_id)
+
+    def _open_graph(self, task: str, run_id: str | None = None) -> GraphRun:
+        scope = find_scope()
+        run = FrameworkRun(renew_run_id(self._options), LANGCHAIN, task)
+        run.open()
+        graph = GraphRun(run)
+        remember(self._runs, run_id or run.options.run_id, run)
+        if scope is not None:
+            self._graphs[scope] = graph
+        GRAPHS.call_at_end(scope, graph.end)
+        GRAPHS.call_at_end(scope, lambda _: self._graphs.pop(scope, None))
+        return graph
+
+    def _add(self, agent: AgentRun, run_id: str) -> str:
+        self._agents[run_id] = agent
+        remember_name(run_id, agent.run)
+        GRAPHS.call_at_end(GRAPHS.find_graph(), agent.leave)
+        return run_id
+
+    def _find(self, state: Any) -> AgentRun:
+        """Return the agent of a state. One that was interrupted goes on with its budgets."""
+        run_id: str = state["flyball_run_id"]
+        agent = self._agents.get(run_id)
+        if agent is None or not agent.run.is_open:  # it goes on after its end, or in another process
+            graph = self._open_graph("", run_id)
+            agent = AgentRun(graph, graph.run.conversations.add())
+            self._add(agent, run_id)
+        agent.graph.resume()
+        return agent
+
+    def _end(self, state: GovernedState) -> None:
+        agent, messages = self._find(state), state["messages"]
+        text = str(messages[-1].text) if messages and isinstance(messages[-1], AIMessage) else ""
+        agent.end(text or str(state.get("structured_response", "")))
+        self._agents.pop(state.get("flyball_run_id", ""), None)
+
+
+def _move_to_thread(request: ToolCallRequest) -> ToolCallRequest:
+    """Return the request with a tool whose function, if it blocks, runs in a thread of ours.
+
+    LangChain runs it in a thread that the event loop waits for at its end.
+    """
+    tool = request.tool
+    if not isinstance(tool, StructuredTool) or tool.coroutine is not None or tool.func is None:
+        return request
+    function = tool.func
+
+    @wraps(function)
+    async def run(*args: Any, **kwargs: Any) -> Any:
+        call = partial(copy_context().run, function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(TOOL_THREADS, call)
+
+    return replace(request, tool=tool.model_copy(update={"coroutine": run}))
+
+
+def _tell_timeout(request: ToolCallRequest) -> ToolMessage:
+    call = request.tool_call
+    text = f"{call['name']} took too long and was stopped."
+    return ToolMessage(text, tool_call_id=call["id"] or "", name=call["name"], status="error")

@@ -1,0 +1,246 @@
+"""Models of LangChain agents, as a governed run sees them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, cast
+
+from langchain.agents.middleware import ModelRequest, ModelResponse
+from langchain.agents.structured_output import AutoStrategy, OutputToolBinding, ProviderStrategy, ToolStrategy
+from langchain.chat_models import init_chat_model
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.tools import BaseTool
+
+from ..budget.usage import Usage
+from ..request import Call, Finish, Reply
+from ..wire.bodies import get_dict
+from ..wire.schema_fit import fit_schema
+from .client_retries import ModelCopies, without_retries
+from .model_port import CALL_BYTES, MESSAGE_BYTES, SCHEMA_BYTES, AskedModel, Edits, parse_usage
+
+_CAP_FIELDS = ("max_tokens", "max_output_tokens", "num_predict")
+"""Names under which models take the longest reply. Most take the first."""
+_BLOCKS_OF_CALLS = ("tool_use", "function_call", "tool_call")
+_ask_by_name = lru_cache(8)(init_chat_model)
+
+
+def describe_request(request: ModelRequest[Any]) -> AskedModel:
+    """Return what the run must know of a request."""
+    messages, tools = request.messages, request.tools
+    size = sum(map(_count_bytes, messages)) + sum(map(_count_tool_bytes, tools)) + len(request.system_prompt or "")
+    return AskedModel(
+        model=_find_name(request.model),
+        input_bytes=size,
+        messages=len(messages),
+        max_output_tokens=request.model_settings.get(_find_cap_field(request.model)) or _find_cap(request.model),
+        tools=tuple(_find_tool_name(tool) for tool in tools),
+        has_schema=request.response_format is not None,
+        results=_find_results(messages),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LangChainPort:
+    """Access to the model of one request. `handler` blocks, or returns an awaitable."""
+
+    request: ModelRequest[Any]
+    handler: Callable[[ModelRequest[Any]], Any]
+
+    def send(self, edits: Edits) -> Any:
+        """Make the request with these changes."""
+        request = self.request
+        model = request.model if edits.model is None else _ask_by_name(edits.model)
+        model, settings = _COPIES.get(model), dict(request.model_settings)
+        if edits.max_output_tokens is not None:
+            settings[_find_cap_field(model)] = edits.max_output_tokens
+        if edits.is_last:
+            settings.pop("tool_choice", None)
+            settings.pop("parallel_tool_calls", None)
+            model = _forbid_calls(model, len(request.tools))
+        messages: list[AnyMessage] = [*request.messages, *(HumanMessage(text) for text in edits.texts)]
+        return self.handler(request.override(model=model, messages=messages, model_settings=settings))
+
+    def read(self, reply: ModelResponse[Any]) -> Reply:
+        """Return the text, the calls and the usage of a reply. A call that carries the answer is no call."""
+        message = _find_message(reply)
+        if message is None:
+            return Reply()
+        text, calls = str(message.text), ()
+        if reply.structured_response is None:
+            calls = tuple(Call(call["id"] or "", call["name"], call["args"]) for call in message.tool_calls)
+        elif not text:
+            text = json.dumps([call["args"] for call in message.tool_calls][:1])
+        finish = Finish.CALLS if calls else Finish.STOP
+        model = message.response_metadata.get("model_name")
+        return Reply(text, calls, _read_usage(message), finish, model, None, (), message.id)
+
+    def make(self, text: str, original: ModelResponse[Any] | None) -> ModelResponse[Any]:
+        """Return a final reply with this text, and with an answer of the type that the agent asks for."""
+        before = None if original is None else _find_message(original)
+        answer = _make_answer(self.request.response_format, text)
+        message = AIMessage(text, usage_metadata=None if before is None else before.usage_metadata)
+        return ModelResponse([message], answer)
+
+    def drop_calls(self, reply: ModelResponse[Any], call_ids: Collection[str]) -> ModelResponse[Any]:
+        """Return the reply without some of its calls."""
+        return replace(reply, result=[_drop_calls(message, call_ids) for message in reply.result])
+
+
+def _forbid_calls(model: BaseChatModel, own_tools: int) -> BaseChatModel:
+    """Return a copy of the model whose next request forbids calls, except of the tool that carries the answer.
+
+    LangChain binds the tools itself. It adds the tools for a typed answer behind the agent's own, and then sets a
+    choice that no middleware can change.
+    """
+
+    def bind_tools(tools: Sequence[Any], **settings: Any) -> Any:
+        settings.pop("tool_choice", None)
+        answers = list(tools)[own_tools:]
+        if len(answers) > 1:  # a choice names one tool or all
+            return model.bind_tools(answers, tool_choice="any", **settings)
+        choice: Any = _find_tool_name(answers[0]) if answers else _find_no_choice(model)
+        if not tools:
+            return model.bind_tools(tools, **settings)
+        try:
+            return model.bind_tools(tools, tool_choice=choice, **settings)
+        except (TypeError, ValueError):  # the provider has no such choice, so the calls of the reply are taken out
+            return model.bind_tools(tools, **settings)
+
+    copy = model.model_copy()
+    vars(copy)["bind_tools"] = bind_tools
+    return copy
+
+
+def _copy_without_retries(model: BaseChatModel) -> BaseChatModel:
+    """Return a copy of a model whose OpenAI or Anthropic clients make no retries; the model itself if it has none."""
+    fields: dict[str, Any] = {}
+    for name in ("root_client", "root_async_client", "_client", "_async_client"):
+        client = without_retries(getattr(model, name, None))
+        if client is not None:
+            fields[name] = client
+    for name, root in (("client", "root_client"), ("async_client", "root_async_client")):
+        if root in fields:
+            fields[name] = fields[root].chat.completions
+    if not fields:
+        return model
+    copy = model.model_copy()
+    vars(copy).update(fields)
+    return copy
+
+
+_COPIES = ModelCopies(_copy_without_retries)
+
+
+def _find_no_choice(model: BaseChatModel) -> Any:
+    return {"type": "none"} if "anthropic" in type(model).__module__ else "none"
+
+
+def _make_answer(response_format: Any, text: str) -> Any:
+    """Return a small answer of the type of an agent, with the text in it. None if it wants none, or takes no such."""
+    if response_format is None:
+        return None
+    try:
+        if isinstance(response_format, AutoStrategy):
+            response_format = cast("Any", response_format).schema
+        if not isinstance(response_format, ProviderStrategy | ToolStrategy):
+            response_format = ToolStrategy[Any](response_format)
+        strategy = cast("Any", response_format)
+        spec: Any = strategy.schema_spec if hasattr(strategy, "schema_spec") else strategy.schema_specs[0]
+        return OutputToolBinding[Any].from_schema_spec(spec).parse(fit_schema(spec.json_schema, text))
+    except Exception:  # the checks of the user's own type
+        return None
+
+
+def _find_message(reply: ModelResponse[Any]) -> AIMessage | None:
+    return next((message for message in reply.result if isinstance(message, AIMessage)), None)
+
+
+def _drop_calls(message: BaseMessage, call_ids: Collection[str]) -> BaseMessage:
+    if not isinstance(message, AIMessage):
+        return message
+    content: Any = message.content
+    if isinstance(content, list):
+        content = [block for block in cast("list[Any]", content) if not _is_call_block(block, call_ids)]
+    extra = dict(message.additional_kwargs)
+    if "tool_calls" in extra:
+        extra["tool_calls"] = [call for call in extra["tool_calls"] if call.get("id") not in call_ids]
+    calls = [call for call in message.tool_calls if call["id"] not in call_ids]
+    return message.model_copy(update={"content": content, "additional_kwargs": extra, "tool_calls": calls})
+
+
+def _is_call_block(block: Any, call_ids: Collection[str]) -> bool:
+    if not isinstance(block, dict):
+        return False
+    fields = cast("dict[str, Any]", block)
+    ids = {fields.get("id"), fields.get("call_id")}
+    return fields.get("type") in _BLOCKS_OF_CALLS and not ids.isdisjoint(call_ids)
+
+
+def _read_usage(message: AIMessage) -> Usage | None:
+    """Return the usage of a message. LangChain counts the tokens of a cache in the input, whoever the provider is."""
+    usage = cast("dict[str, Any] | None", message.usage_metadata)
+    if usage is None:
+        return None
+    inputs, outputs = get_dict(usage, "input_token_details"), get_dict(usage, "output_token_details")
+    parts = (count for name, count in inputs.items() if name.startswith("ephemeral_") and isinstance(count, int))
+    written = inputs.get("cache_creation") or sum(parts)
+    return parse_usage(
+        {
+            "input": usage.get("input_tokens"),
+            "output": usage.get("output_tokens"),
+            "cached": inputs.get("cache_read"),
+            "reasoning": outputs.get("reasoning"),
+            "written": written,
+        }
+    )
+
+
+def _find_name(model: BaseChatModel) -> str:
+    fields = cast("Any", model)
+    name = getattr(fields, "model_name", None) or getattr(fields, "model", None) or getattr(fields, "model_id", None)
+    module = type(model).__module__
+    provider = next((provider for provider in ("openai", "anthropic", "google") if provider in module), "")
+    return f"{provider}:{name}" if provider and name else str(name or type(model).__name__)
+
+
+def _find_cap_field(model: BaseChatModel) -> str:
+    fields = type(model).model_fields
+    return next((name for name in _CAP_FIELDS if name in fields), _CAP_FIELDS[0])
+
+
+def _find_cap(model: BaseChatModel) -> int | None:
+    cap = getattr(model, _find_cap_field(model), None)
+    return cap if isinstance(cap, int) else None
+
+
+def _find_tool_name(tool: Any) -> str:
+    if isinstance(tool, BaseTool):
+        return tool.name
+    fields = cast("dict[str, Any]", tool if isinstance(tool, dict) else {})
+    return str(get_dict(fields, "function").get("name") or fields.get("name") or fields.get("type"))
+
+
+def _count_bytes(message: BaseMessage) -> int:
+    content = message.content
+    size = MESSAGE_BYTES + (len(content) if isinstance(content, str) else len(str(content)))
+    return size + sum(CALL_BYTES + len(str(call["args"])) for call in getattr(message, "tool_calls", ()))
+
+
+def _count_tool_bytes(tool: BaseTool | dict[str, Any]) -> int:
+    # The schema is expensive to build, and its size matters for the first request only.
+    return len(str(tool)) if isinstance(tool, dict) else len(tool.description) + SCHEMA_BYTES
+
+
+def _find_results(messages: Sequence[BaseMessage]) -> dict[str, str]:
+    """Return the results behind the newest reply, by the ids of the calls."""
+    results: dict[str, str] = {}
+    for message in reversed(messages):
+        if isinstance(message, AIMessage):
+            break
+        if isinstance(message, ToolMessage):
+            results[message.tool_call_id] = str(message.text)
+    return results

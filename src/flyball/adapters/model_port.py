@@ -1,0 +1,94 @@
+"""Seam between a governed run and a framework's model: requests, replies and how to change them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from ..budget.usage import Usage
+from ..errors import ConfigError
+from ..request import Reply
+
+R = TypeVar("R")
+MESSAGE_BYTES, CALL_BYTES, SCHEMA_BYTES = 40, 100, 300
+"""Bytes that requests have for each message, call and schema of a tool besides their content, about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedModel:
+    """Request that a framework is about to make to a model."""
+
+    model: str
+    """Name, with its provider if it is known, such as `openai:gpt-4o`."""
+    input_bytes: int
+    """Bytes of the history, the instructions and the tools, about."""
+    messages: int = 0
+    max_output_tokens: int | None = None
+    """Longest reply that the framework asks for. None means that it sets no limit."""
+    tools: tuple[str, ...] = ()
+    handoffs: tuple[str, ...] = ()
+    """Tools that hand the conversation to another agent. They do not count as tool calls."""
+    final_tool: str | None = None
+    """Tool that carries the answer. None means that the answer is text."""
+    has_schema: bool = False
+    """Whether the answer must fit a schema."""
+    results: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Results of tool calls in the history, by the ids of the calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """Changes to make to a request before it is sent."""
+
+    texts: tuple[str, ...] = ()
+    """Texts to add behind the newest message, for this request only."""
+    max_output_tokens: int | None = None
+    """Longest reply. None means that it is not limited."""
+    is_last: bool = False
+    """Whether the request is for the report: keep its tools, but forbid calls, except of the final tool."""
+    model: str | None = None
+    """Model that a rule selected. None means no rule did."""
+
+
+class ModelPort(Protocol[R]):
+    """Access to a framework's model. `send` is a coroutine function for `FrameworkRun.aask`."""
+
+    def send(self, edits: Edits) -> Any:
+        """Make the request with these changes, and return or await the reply."""
+        ...
+
+    def read(self, reply: R) -> Reply:
+        """Return the text, the calls and the usage of a reply."""
+        ...
+
+    def make(self, text: str, original: R | None) -> R:
+        """Return a final reply with this text. `original` is the reply that it replaces, or None."""
+        ...
+
+    def drop_calls(self, reply: R, call_ids: Collection[str]) -> R:
+        """Return the reply without some of its calls."""
+        ...
+
+
+def parse_usage(usage: object) -> Usage | None:
+    """Parse the usage that a framework reports. None if there is none, or if it makes no sense."""
+    with suppress(ConfigError):
+        parsed = None if usage is None else Usage.of(usage)
+        return parsed if parsed is not None and parsed.total else None
+    return None
+
+
+def name_model(name: str | None, provider: str = "openai") -> str:
+    """Return the name under which a model's price is found.
+
+    Routers put the provider before the name, and their own name before both.
+
+    >>> name_model("gpt-4o"), name_model("litellm/anthropic/claude-sonnet-4-5")
+    ('openai:gpt-4o', 'anthropic:claude-sonnet-4-5')
+    """
+    if not name:
+        return "unknown"
+    *prefixes, plain = name.split("/")
+    return f"{prefixes[-1] if prefixes else provider}:{plain}"

@@ -1,0 +1,169 @@
+"""Models of pydantic-ai agents, as a governed run sees them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, cast
+
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, infer_model
+from pydantic_ai.settings import ModelSettings
+
+from ..budget.usage import Usage
+from ..request import Call, Finish, Reply
+from ..wire.schema_fit import fit_schema
+from .client_retries import ModelCopies, without_retries
+from .model_port import CALL_BYTES, MESSAGE_BYTES, SCHEMA_BYTES, AskedModel, Edits, parse_usage
+
+_infer = lru_cache(8)(infer_model)
+
+
+def describe_request(context: ModelRequestContext) -> AskedModel:
+    """Return what the run must know of a request."""
+    parameters, messages = context.model_request_parameters, context.messages
+    tools = [*parameters.function_tools, *parameters.output_tools]
+    cap = (context.model_settings or {}).get("max_tokens")
+    size = sum(map(_count_bytes, messages)) + sum(len(tool.description or "") + SCHEMA_BYTES for tool in tools)
+    return AskedModel(
+        model=_find_name(context.model),
+        input_bytes=size,
+        messages=len(messages),
+        max_output_tokens=cap,
+        tools=tuple(tool.name for tool in tools),
+        final_tool=_find_final_tool(parameters),
+        has_schema=parameters.output_mode in ("native", "prompted"),
+        results=_find_results(messages),
+    )
+
+
+@dataclass(slots=True)
+class PydanticAIPort:
+    """Access to the model of one request."""
+
+    context: ModelRequestContext
+    handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]]
+    is_sent: bool = field(default=False, init=False)
+
+    async def send(self, edits: Edits) -> ModelResponse:
+        """Make the request with these changes. pydantic-ai makes only one itself."""
+        context = self.context
+        settings: dict[str, Any] = dict(context.model_settings or {})
+        if edits.max_output_tokens is not None:
+            settings["max_tokens"] = edits.max_output_tokens
+        if edits.is_last:
+            settings.pop("parallel_tool_calls", None)
+            settings["tool_choice"] = "none"  # which still allows the tools for the output
+        added = [UserPromptPart(text) for text in edits.texts]
+        changed = replace(
+            context,
+            model=_COPIES.get(context.model if edits.model is None else _infer(edits.model)),
+            messages=[*context.messages, ModelRequest(added)] if added else context.messages,
+            model_settings=cast("ModelSettings", settings),
+        )
+        if not self.is_sent:
+            self.is_sent = True
+            return await self.handler(changed)
+        return await changed.model.request(changed.messages, changed.model_settings, changed.model_request_parameters)
+
+    def read(self, reply: ModelResponse) -> Reply:
+        """Return the text, the calls and the usage of a reply. A call that carries the output is text."""
+        outputs = {tool.name for tool in self.context.model_request_parameters.output_tools}
+        made = [part for part in reply.parts if isinstance(part, ToolCallPart)]
+        calls = tuple(
+            Call(part.tool_call_id, part.tool_name, part.args_as_json_str())
+            for part in made
+            if part.tool_name not in outputs
+        )
+        text = _join_text(reply) or "".join(part.args_as_json_str() for part in made if part.tool_name in outputs)
+        finish = Finish.CALLS if calls else Finish.STOP
+        return Reply(text, calls, _read_usage(reply), finish, reply.model_name, None, (), reply.provider_response_id)
+
+    def make(self, text: str, original: ModelResponse | None) -> ModelResponse:
+        """Return a final reply with this text, in the form that the agent asks for."""
+        parameters = self.context.model_request_parameters
+        part: TextPart | ToolCallPart = TextPart(text)
+        if not parameters.allow_text_output and parameters.output_tools:
+            tool = parameters.output_tools[0]
+            part = ToolCallPart(tool.name, fit_schema(tool.parameters_json_schema, text))
+        elif parameters.output_object is not None:
+            part = TextPart(json.dumps(fit_schema(parameters.output_object.json_schema, text)))
+        return ModelResponse([part]) if original is None else replace(original, parts=[part])
+
+    def drop_calls(self, reply: ModelResponse, call_ids: Collection[str]) -> ModelResponse:
+        """Return the reply without some of its calls."""
+        kept = [part for part in reply.parts if not (isinstance(part, ToolCallPart) and part.tool_call_id in call_ids)]
+        return replace(reply, parts=kept)
+
+
+def _copy_without_retries(model: Model) -> Model:
+    """Return a copy of a model whose OpenAI or Anthropic client makes no retries; the model itself if it has none."""
+    provider = getattr(model, "_provider", None)
+    client = without_retries(getattr(provider, "_client", None))
+    if client is None:
+        return model
+    changed, changed_provider = copy(model), cast("Any", copy(provider))
+    changed_provider._client = client
+    vars(changed)["_provider"] = changed_provider
+    return changed
+
+
+_COPIES = ModelCopies(_copy_without_retries)
+
+
+def _find_final_tool(parameters: ModelRequestParameters) -> str | None:
+    if parameters.allow_text_output or not parameters.output_tools:
+        return None
+    return parameters.output_tools[0].name
+
+
+def _join_text(reply: ModelResponse) -> str:
+    return "".join(part.content for part in reply.parts if isinstance(part, TextPart))
+
+
+def _read_usage(reply: ModelResponse) -> Usage | None:
+    """Return the usage of a reply. pydantic-ai counts the tokens of a cache in the input, whoever the provider is."""
+    usage = reply.usage
+    details = usage.details or {}
+    return parse_usage(
+        {
+            "input": usage.input_tokens,
+            "output": usage.output_tokens,
+            "cached": usage.cache_read_tokens,
+            "written": usage.cache_write_tokens,
+            "reasoning": details.get("reasoning_tokens") or details.get("thoughts_tokens"),
+        }
+    )
+
+
+def _find_name(model: Model) -> str:
+    provider = "google" if model.system.startswith("google") else model.system
+    return f"{provider}:{model.model_name}"
+
+
+def _find_results(messages: Sequence[ModelMessage]) -> dict[str, str]:
+    """Return the results in the newest message, by the ids of the calls."""
+    newest = messages[-1] if messages else None
+    if not isinstance(newest, ModelRequest):
+        return {}
+    return {part.tool_call_id: str(part.content) for part in newest.parts if isinstance(part, ToolReturnPart)}
+
+
+def _count_bytes(message: ModelMessage) -> int:
+    size = 0
+    for part in message.parts:
+        size += CALL_BYTES if isinstance(part, ToolCallPart) else MESSAGE_BYTES
+        content: Any = getattr(part, "content", None) or getattr(part, "args", "")
+        size += len(content) if isinstance(content, str) else len(str(content))
+    return size

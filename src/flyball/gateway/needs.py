@@ -1,0 +1,91 @@
+"""Needs of requests: what each could take of tokens and money at most."""
+
+from __future__ import annotations
+
+import math
+
+from ..budget.price import Unpriced
+from ..budget.registry import UNSET
+from ..budget.run_budget import TurnBudget
+from ..governor.govern_options import GovernOptions
+from ..governor.model_card import GovernedModel, find_named_model
+from ..governor.reservation import Need
+from .body import Refused
+from .conversations import Chat
+from .gateway_options import EngineOptions
+from .inbound import BLOB_TOKENS, MIN_THINKING_TOKENS, Inbound
+from .observer import Observer
+
+TOKENS_PER_BYTE = 0.4
+"""Estimate for text whose tokens are not known. Providers report 0.2 to 0.3 for prose and code."""
+MIN_REPLY_TOKENS = 16
+_REPORT_TOKENS = 500
+"""Output tokens to reserve for each report."""
+_DEFAULT_REPLY_TOKENS = 16_384
+"""Longest reply of a request that names none, if tokens or money are limited."""
+_ENOUGH_REPLY_TOKENS = 4_096
+"""Longest reply with which a request goes out at once, although it could have a longer one later."""
+
+
+class Needs:
+    """Estimates what requests need, and refuses those whose price cannot be known."""
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        govern_options: GovernOptions,
+        envelope: TurnBudget,
+        observer: Observer | None,
+    ) -> None:
+        self._options = options
+        self._govern_options = govern_options
+        self._budgets = envelope.budgets
+        self._observer = observer
+        self._models: dict[str, GovernedModel] = {}
+        self.is_limited = self._budgets["tokens"].ceiling is not None or self._budgets.find_ceiling("usd") is not None
+        """Whether tokens or money are limited, so that a reply needs a cap."""
+
+    def build(self, inbound: Inbound, chat: Chat) -> Need:
+        """Return the need of a request. Raises `Refused` if its price is not known and money is limited."""
+        model = self._find_model(inbound)
+        caps = [cap for cap in (inbound.request.max_output_tokens, model.max_output_tokens) if cap is not None]
+        if inbound.request.max_output_tokens is None and self.is_limited:
+            caps.append(_DEFAULT_REPLY_TOKENS)
+        cap = min(caps, default=None)
+        shortest = MIN_THINKING_TOKENS + 1 if "budget_tokens" in str(inbound.body.get("thinking")) else MIN_REPLY_TOKENS
+        return Need(
+            self._estimate_input(inbound, chat),
+            cap,
+            turns=1,
+            model=model,
+            min_output_tokens=shortest if cap is None else min(shortest, cap),
+            enough_output_tokens=_ENOUGH_REPLY_TOKENS,
+            report_tokens=_REPORT_TOKENS,
+            is_pending=True,
+        )
+
+    def _find_model(self, inbound: Inbound) -> GovernedModel:
+        name = inbound.model
+        if name not in self._models:
+            self._models[name] = find_named_model(name, self._govern_options)
+        model = self._models[name]
+        money = self._budgets["usd"]
+        if model.price is None and self._observer is not None and self._options.limits.usd not in (UNSET, None):
+            self._observer.note(f"the price of {name} is not known, so its requests would have been refused")
+        if model.price is None and money.ceiling is not None and self._options.unpriced == Unpriced.REFUSE:
+            raise Refused(
+                400,
+                "price_unknown",
+                f"the price of {name} is not known, so the limit of {money.unit.show(money.ceiling)} cannot be kept: "
+                f'add it to [prices."{name}"] in flyball.toml, or use --unpriced tokens_only (unpriced="tokens_only")',
+            )
+        return model
+
+    def _estimate_input(self, inbound: Inbound, chat: Chat) -> int:
+        """Return the likely input tokens: what the provider reported for the last request, and what is new."""
+        size, blobs = inbound.count_bytes()
+        if inbound.request.previous_id is not None:  # the provider has the history
+            return chat.known_input + chat.known_output + math.ceil(size * TOKENS_PER_BYTE) + blobs * BLOB_TOKENS
+        new_bytes, new_blobs = max(0, size - chat.known_bytes), max(0, blobs - chat.known_blobs)
+        estimate = chat.known_input + math.ceil(new_bytes * TOKENS_PER_BYTE) + new_blobs * BLOB_TOKENS
+        return min(estimate, size + blobs * BLOB_TOKENS)

@@ -1,0 +1,129 @@
+"""Codex."""
+
+from __future__ import annotations
+
+import tomllib
+
+from .known_program import KnownProgram, SideRequest
+from .launch import Launch
+from .settings_files import Json, get_nested, get_table
+
+_LOCAL = frozenset({"ollama", "ollama-chat", "lmstudio", "oss"})
+
+
+def _prepare(launch: Launch) -> None:
+    config = _read_config(launch)
+    if launch.arguments[:1] == ["cloud"]:
+        raise launch.refuse("`codex cloud` runs at its vendor", "use codex exec")
+    provider = _get_provider(launch, config)
+    if "--oss" in launch.arguments or provider in _LOCAL:
+        raise launch.refuse("it would ask a model on this machine directly", "leave out --oss")
+    if provider != "openai":
+        _read_provider(launch, config, provider)
+        return
+    url = _pop_config(launch, "openai_base_url") or config.get("openai_base_url")
+    if isinstance(url, str):
+        launch.environment["OPENAI_BASE_URL"] = url
+    login = launch.read_json(launch.find_folder("CODEX_HOME", ".codex") / "auth.json")
+    own = login.get("OPENAI_API_KEY")
+    given = launch.environment.get("CODEX_API_KEY") or launch.environment.get("OPENAI_API_KEY")
+    if isinstance(own, str) and own and not given:
+        launch.environment["CODEX_API_KEY"] = own
+        launch.own_keys["openai"] = [own]
+    elif given:
+        launch.environment["CODEX_API_KEY"] = given
+    elif login.get("tokens") and "openai" not in launch.named:
+        raise launch.refuse(
+            "its login with ChatGPT asks another service",
+            "set CODEX_API_KEY, or name that service with --upstream openai=https://chatgpt.com/backend-api/codex, "
+            "which is not tested",
+        )
+    else:
+        launch.is_plan = bool(login.get("tokens"))
+
+
+def _read_config(launch: Launch) -> Json:
+    path = launch.find_folder("CODEX_HOME", ".codex") / "config.toml"
+    try:
+        config = tomllib.loads(launch.read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise launch.refuse(f"{path} is not valid TOML ({error})", "correct it") from None
+    profile = launch.get_option("--profile", "-p") or config.get("profile")
+    return config | get_table(config, "profiles", str(profile))
+
+
+def _get_provider(launch: Launch, config: Json) -> str:
+    given = [value for key, value in _iter_config(launch) if key == "model_provider"]
+    return given[-1] if given else str(config.get("model_provider") or "openai")
+
+
+def _iter_config(launch: Launch) -> list[tuple[str, str]]:
+    """Return the pairs of `-c key=value`, with texts as they are meant."""
+    pairs = [value.partition("=") for value in launch.iter_options("-c", "--config")]
+    return [(key.strip(), _unquote(value)) for key, _, value in pairs]
+
+
+def _unquote(value: str) -> str:
+    return value.strip().strip("\"'")
+
+
+def _pop_config(launch: Launch, key: str) -> str | None:
+    """Take `-c key=value` out of the command, because it would beat what is added. Return the last value."""
+    kept, found, arguments = list[str](), None, launch.arguments
+    while arguments:
+        word = arguments.pop(0)
+        name, separator, value = word.partition("=")
+        if word in ("-c", "--config") and arguments and arguments[0].partition("=")[0].strip() == key:
+            found = _unquote(arguments.pop(0).partition("=")[2])
+        elif name in ("-c", "--config") and separator and value.partition("=")[0].strip() == key:
+            found = _unquote(value.partition("=")[2])
+        else:
+            kept.append(word)
+    launch.command[launch.start :] = kept
+    return found
+
+
+def _read_provider(launch: Launch, config: Json, provider: str) -> None:
+    """Read a provider that the user defined."""
+    table = get_table(config, "model_providers", provider)
+    url, variable = table.get("base_url"), table.get("env_key")
+    if not isinstance(url, str) or table.get("query_params") or table.get("requires_openai_auth"):
+        raise launch.refuse(
+            f"its provider {provider!r} cannot be pointed at the gateway", "use -c model_provider=openai"
+        )
+    launch.environment["OPENAI_BASE_URL"] = url
+    if isinstance(variable, str) and launch.environment.get(variable):
+        launch.environment["OPENAI_API_KEY"] = launch.environment[variable]
+
+
+def _point(launch: Launch) -> None:
+    config = _read_config(launch)
+    provider = _get_provider(launch, config)
+    key = "openai_base_url" if provider == "openai" else f"model_providers.{provider}.base_url"
+    _pop_config(launch, key)
+    launch.add_arguments("-c", f'{key}="{launch.addresses["openai"].full_url}"')
+    launch.changes.append(f"-c {key}=… was added")
+    if provider != "openai":
+        variable = get_nested(config, "model_providers", provider, "env_key")
+        if isinstance(variable, str) and "OPENAI_API_KEY" in launch.governed:
+            launch.set(variable, launch.governed["OPENAI_API_KEY"])
+
+
+CODEX = KnownProgram(
+    name="codex",
+    title="Codex",
+    version="0.169.0",
+    wires=("responses",),
+    example='codex exec "fix the failing test"',
+    enforced="all limits, with an API key",
+    pointed_by="-c openai_base_url; its key in CODEX_API_KEY",
+    escapes=("a login with ChatGPT is refused before the start", "web searches are not counted as money"),
+    packages=("@openai/codex",),
+    prepare=_prepare,
+    point=_point,
+    side_requests=(
+        SideRequest(
+            name="compaction", agents=("codex",), header=("x-codex-turn-metadata", '"compaction"'), is_compaction=True
+        ),
+    ),
+)

@@ -1,0 +1,228 @@
+"""Launch of a program: its command and environment, changed so that it asks the gateway."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+from ...errors import Ungoverned
+from ..address import GatewayAddress
+from .settings_files import Json, parse_dotenv, strip_comments
+
+HOW_TO_RUN_ANYWAY = " (--allow-ungoverned runs it anyway)"
+
+
+class Launch:
+    """Command of a program on its way to a gateway. Use it in a `with` block; its end removes temporary files."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        title: str = "",
+        start: int = 1,
+        named: Collection[str] = (),
+        prepare: Callable[[Launch], None] | None = None,
+        point: Callable[[Launch], None] | None = None,
+    ) -> None:
+        self.title = title
+        """Name of the program, for people. Empty if it is not known."""
+        self._steps = prepare, point
+        self._given = tuple(command), dict(environment)
+        self.command = list(command)
+        self.start = start
+        """Index of the program's first argument."""
+        self.environment = dict(environment)
+        """Environment that the program would have, with what its own settings add to it."""
+        self.named = named
+        """Providers whose address the user gave to `flyball exec`."""
+        self.folder = Path.cwd()
+        """Folder in which the program starts."""
+        self.own_keys: dict[str, list[str]] = {}
+        """Keys that the program sends by itself, by provider."""
+        self.is_plan = False
+        """Whether the program is logged in to a subscription, so that nothing is billed per token."""
+        self.changes: list[str] = []
+        """Phrases about what was done to the command, for people."""
+        self.governed: dict[str, str] = {}
+        """Environment that the program gets."""
+        self.addresses: Mapping[str, GatewayAddress] = {}
+        """Gateway in the place of each provider."""
+        self._folder: Path | None = None
+        self._mirrors: list[tuple[Path, Path, frozenset[str]]] = []
+
+    def prepare(self) -> None:
+        """Read the program's own settings. Raises Ungoverned if it cannot be pointed at a gateway."""
+        prepare, _ = self._steps
+        if prepare is not None:
+            prepare(self)
+
+    def point(self, governed: Mapping[str, str], addresses: Mapping[str, GatewayAddress]) -> None:
+        """Point the program at the gateway. Raises Ungoverned if that is not possible."""
+        self.governed, self.addresses = dict(governed), addresses
+        _, point = self._steps
+        if point is not None:
+            point(self)
+
+    def reset(self, change: str) -> None:
+        """Return to the command as it was given."""
+        command, environment = self._given
+        self.command, self.environment = list(command), dict(environment)
+        self.own_keys, self.is_plan, self.changes = {}, False, [change]
+
+    def describe_changes(self) -> tuple[str, ...]:
+        """Return a sentence for people about what was done to the command, if anything was."""
+        if not self.changes:
+            return ()
+        title = f"{self.title}: " if self.governed else ""
+        return (f"{title}{'; '.join(self.changes)}",)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Arguments of the program itself."""
+        return self.command[self.start :]
+
+    def refuse(self, reason: str, remedy: str) -> Ungoverned:
+        """Return the error for a program that would go around the gateway."""
+        return Ungoverned(f"NOT GOVERNED: {self.title}: {reason}: {remedy}{HOW_TO_RUN_ANYWAY}")
+
+    def add_arguments(self, *arguments: str) -> None:
+        """Add arguments before all others of the program."""
+        self.command[self.start : self.start] = arguments
+
+    def set(self, variable: str, value: str) -> None:
+        """Set a variable of the program."""
+        self.governed[variable] = value
+
+    def iter_options(self, *names: str) -> Iterator[str]:
+        """Yield the values of an option, written as `--name value` or `--name=value`."""
+        arguments = self.arguments
+        for index, word in enumerate(arguments):
+            if word == "--":
+                return
+            name, separator, value = word.partition("=")
+            if name not in names:
+                continue
+            if separator:
+                yield value
+            elif index + 1 < len(arguments):
+                yield arguments[index + 1]
+
+    def get_option(self, *names: str) -> str | None:
+        """Return the last value of an option, or None."""
+        values = list(self.iter_options(*names))
+        return values[-1] if values else None
+
+    def pop_option(self, *names: str) -> str | None:
+        """Take an option out of the command and return its last value. None if it is not there."""
+        kept, value, index = list[str](), None, 0
+        arguments = self.arguments
+        while index < len(arguments):
+            word = arguments[index]
+            name, separator, text = word.partition("=")
+            if word == "--":
+                break
+            if name in names and separator:
+                value = text
+            elif name in names and index + 1 < len(arguments):
+                index += 1
+                value = arguments[index]
+            else:
+                kept.append(word)
+            index += 1
+        self.command[self.start :] = [*kept, *arguments[index:]]
+        return value
+
+    def find_home(self) -> Path:
+        """Return the home of the user."""
+        return Path(self.environment.get("HOME") or Path.home())
+
+    def find_folder(self, variable: str, *otherwise: str) -> Path:
+        """Return the folder that a variable names, or one below the user's home."""
+        value = self.environment.get(variable)
+        return Path(value).expanduser() if value else self.find_home().joinpath(*otherwise)
+
+    def read_json(self, path: Path) -> Json:
+        """Return a JSON object from a settings file, which may have comments. {} if there is none.
+
+        Raises Ungoverned for one that cannot be read: it could lead around the gateway.
+        """
+        return self.parse_json(self.read_text(path), str(path))
+
+    def parse_json(self, text: str, source: str) -> Json:
+        """Return a JSON object from a text, which may have comments. {} if it is empty."""
+        if not text.strip():
+            return {}
+        value: object = None
+        for source_text in (text, strip_comments(text)):
+            with suppress(ValueError, RecursionError):
+                value = json.loads(source_text)
+                break
+        if not isinstance(value, dict):
+            raise self.refuse(f"{source} is no JSON object", "correct it")
+        return cast("Json", value)
+
+    def read_text(self, path: Path) -> str:
+        """Return the text of a settings file; "" if there is none."""
+        try:
+            return path.read_text("utf-8", "replace") if path.is_file() else ""
+        except OSError as error:
+            raise self.refuse(f"{path} cannot be read ({error.strerror})", "make it readable") from None
+
+    def read_dotenv(self, path: Path) -> dict[str, str]:
+        """Return the variables of a `.env` file. {} if there is none."""
+        return parse_dotenv(self.read_text(path))
+
+    def write_file(self, name: str, text: str) -> Path:
+        """Write a temporary file that only the user can read."""
+        path = self._find_folder() / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(0o600)
+        path.write_text(text, "utf-8")
+        return path
+
+    def mirror(self, folder: Path, files: Mapping[str, str]) -> Path:
+        """Return a temporary folder that stands for a folder of the program, with some files replaced.
+
+        All other entries are links to the real ones. What the program creates goes back to its folder at the end.
+        """
+        copy = self._find_folder() / folder.name
+        copy.mkdir(mode=0o700)
+        for entry in folder.iterdir() if folder.is_dir() else ():
+            if entry.name not in files:
+                (copy / entry.name).symlink_to(entry.absolute(), target_is_directory=entry.is_dir())
+        for name, text in files.items():
+            (copy / name).touch(0o600)
+            (copy / name).write_text(text, "utf-8")
+        self._mirrors.append((copy, folder, frozenset(files)))
+        return copy
+
+    def _find_folder(self) -> Path:
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="flyball-exec-"))
+        return self._folder
+
+    def __enter__(self) -> Launch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the temporary files, and keep what the program created beside them."""
+        for copy, folder, replaced in self._mirrors:
+            for entry in copy.iterdir():
+                if entry.name in replaced or entry.is_symlink():
+                    continue
+                with suppress(OSError):
+                    folder.mkdir(parents=True, exist_ok=True)
+                    shutil.move(entry, folder / entry.name)
+        self._mirrors.clear()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None

@@ -1,0 +1,95 @@
+"""pi."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from .known_program import KnownProgram, SideRequest
+from .launch import Launch
+from .settings_files import Json, get_nested, get_table
+
+_VARIABLE = "PI_CODING_AGENT_DIR"
+_PROVIDERS = {
+    "anthropic": ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
+    "openai": ("OPENAI_BASE_URL", "OPENAI_API_KEY"),
+    "google": ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"),
+}
+
+
+def _find_folder(launch: Launch) -> Path:
+    return launch.find_folder(_VARIABLE, ".pi", "agent")
+
+
+def _prepare(launch: Launch) -> None:
+    folder = _find_folder(launch)
+    logins, models = launch.read_json(folder / "auth.json"), launch.read_json(folder / "models.json")
+    for name, (address, variable) in _PROVIDERS.items():
+        url = get_nested(models, "providers", name, "baseUrl")
+        if isinstance(url, str):
+            launch.environment[address] = url
+        key = get_nested(logins, name, "key")
+        if isinstance(key, str) and key and not key.startswith("!"):
+            launch.environment[variable] = launch.environment.get(key, key)  # it may be the name of a variable
+    provider = _find_provider(launch)
+    if provider is not None and provider not in _PROVIDERS:
+        raise launch.refuse(
+            f"its provider {provider!r} is asked without the gateway",
+            f"use --provider with one of {', '.join(_PROVIDERS)}",
+        )
+    launch.is_plan = get_nested(logins, provider or "anthropic", "type") == "oauth"
+
+
+def _find_provider(launch: Launch) -> str | None:
+    model = launch.get_option("--model")
+    named = model.partition("/")[0] if model and "/" in model else None
+    settings = launch.read_json(_find_folder(launch) / "settings.json")
+    project = launch.read_json(Path.cwd() / ".pi" / "settings.json")
+    default = project.get("defaultProvider") or settings.get("defaultProvider")
+    return launch.get_option("--provider") or named or (str(default) if default else None)
+
+
+def _point(launch: Launch) -> None:
+    folder = _find_folder(launch)
+    models, logins = launch.read_json(folder / "models.json"), launch.read_json(folder / "auth.json")
+    providers = get_table(models, "providers")
+    files: dict[str, str] = {}
+    for name, (_, variable) in _PROVIDERS.items():
+        address = launch.addresses[name]
+        url = address.url if name == "anthropic" else address.versioned_url
+        entry: Json = get_table(providers, name)
+        headers = get_table(entry, "headers") | address.headers
+        providers[name] = entry | {"baseUrl": url, "headers": headers}
+        stand_in = launch.governed.get(variable)
+        if stand_in and "apiKey" in entry:
+            providers[name]["apiKey"] = stand_in
+        if stand_in and get_nested(logins, name, "key"):
+            logins[name] = {**logins[name], "key": stand_in}
+            files["auth.json"] = json.dumps(logins)
+    files["models.json"] = json.dumps(models | {"providers": providers})
+    copy = launch.mirror(folder, files)
+    launch.set(_VARIABLE, str(copy))
+    launch.changes.append(f"{_VARIABLE} names a temporary copy of its folder with the addresses in {', '.join(files)}")
+
+
+PI = KnownProgram(
+    name="pi",
+    title="pi",
+    version="0.87.1",
+    wires=("messages", "responses"),
+    example='pi --provider anthropic -p "fix the failing test"',
+    enforced="all limits, with Anthropic, OpenAI and Google",
+    pointed_by="a temporary copy of its folder, with the addresses in models.json",
+    escapes=("other providers are refused before the start, but a person can choose one with /model",),
+    packages=("@mariozechner/pi-coding-agent", "@earendil-works/pi-coding-agent"),
+    prepare=_prepare,
+    point=_point,
+    side_requests=(
+        SideRequest(
+            name="compaction",
+            agents=("",),  # it sends the user agents of several libraries
+            text="You are a context summarization assistant.",
+            is_compaction=True,
+        ),
+    ),
+)

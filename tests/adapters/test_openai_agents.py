@@ -1,0 +1,300 @@
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import (
+    Agent,
+    OpenAIChatCompletionsModel,
+    OpenAIProvider,
+    RunConfig,
+    RunResult,
+    Tool,
+    WebSearchTool,
+    function_tool,
+)
+from openai import AsyncOpenAI, AuthenticationError
+from pydantic import BaseModel
+
+from flyball import Limits, Result, TurnBudget, Usage
+from flyball.adapters import AdapterOptions, openai_agents, result_of
+from flyball.adapters.frameworks import AdapterWarning, Framework
+from flyball.errors import UsageError
+from flyball.event import ToolStarted
+from flyball.models.scripted import say
+from flyball.person import Question
+from flyball.store import MemoryStore
+from flyball.testing import RuleFolder
+from flyball.testing.server import LoopingProvider, sent, status
+
+
+@function_tool
+async def add(a: int) -> str:
+    """Add one."""
+    return str(a + 1)
+
+
+@dataclass
+class Client:
+    """Scripted provider, and the configuration of a run that uses it."""
+
+    provider: LoopingProvider
+    client: AsyncOpenAI
+    config: RunConfig
+
+    def create_chat_model(self) -> OpenAIChatCompletionsModel:
+        return OpenAIChatCompletionsModel("gpt-4o", self.client)
+
+
+@asynccontextmanager
+async def open_client(provider: LoopingProvider, *, chat: bool = False) -> AsyncGenerator[Client]:
+    with provider:
+        async with AsyncOpenAI(base_url=f"{provider.url}/v1", api_key="key") as client:
+            models = OpenAIProvider(openai_client=client, use_responses=not chat)
+            yield Client(provider, client, RunConfig(model_provider=models, tracing_disabled=True))
+
+
+def create_agent(*tools: Tool, model: object = "gpt-4o") -> Agent:
+    return Agent("counter", instructions="Count.", tools=list(tools or (add,)), model=model)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_endless_agent_makes_its_turns_and_one_report(chat: bool, streamed: bool) -> None:
+    async def main() -> None:
+        async with open_client(LoopingProvider(report="I counted."), chat=chat) as open_:
+            if streamed:
+                returned = openai_agents.run_streamed(
+                    create_agent(), "Count.", limits=Limits(turns=3), run_config=open_.config
+                )
+                async for _ in returned.stream_events():
+                    pass
+            else:
+                returned = await openai_agents.run(
+                    create_agent(), "Count.", limits=Limits(turns=3), run_config=open_.config
+                )
+            result = result_of(returned)
+            assert returned.final_output == "I counted."
+            assert (result.stop, result.turns, result.requests, result.text) == ("budget", 3, 4, "I counted.")
+            provider = open_.provider
+            assert (len(provider.requests), provider.last_requests, provider.refused) == (4, 1, [])
+            assert provider.requests[-1].body["tools"]
+            if not streamed:  # the SDK asks for the usage of a stream at its own address only
+                assert result.usage.total == sum(usage.total for usage in provider.billed)
+
+    asyncio.run(main())
+
+
+def test_a_model_object_of_an_agent_is_held_too() -> None:
+    async def main() -> Result:
+        async with open_client(LoopingProvider(report="I counted.")) as open_:
+            agent = create_agent(model=open_.create_chat_model())
+            return result_of(await openai_agents.run(agent, "Count.", limits=Limits(turns=2)))
+
+    result = asyncio.run(main())
+    assert (result.stop, result.turns, result.requests) == ("budget", 2, 3)
+
+
+def test_an_agent_that_is_a_tool_has_a_report_of_its_own() -> None:
+    async def main() -> Result:
+        async with open_client(LoopingProvider(report="I counted.")) as open_:
+            top = Agent("top", tools=[create_agent().as_tool("count", "Counts.")], model="gpt-4o")
+            returned = await openai_agents.run(top, "Count.", limits=Limits(turns=5), run_config=open_.config)
+            assert len(open_.provider.requests) == 7
+            return result_of(returned)
+
+    result = asyncio.run(main())
+    assert [(one["agent"], one["level"], one["reported"]) for one in result.state["conversations"]] == [
+        ("top", 0, True),
+        ("counter", 1, True),
+    ]
+
+
+async def run_once(
+    provider: LoopingProvider,
+    options: AdapterOptions,
+    agent: Agent | None = None,
+    **arguments: Any,
+) -> tuple[RunResult, Result]:
+    async with open_client(provider) as open_:
+        config = arguments.pop("run_config", None) or open_.config
+        returned = await openai_agents.run(
+            agent or create_agent(), "Count.", options=options, run_config=config, **arguments
+        )
+        return returned, result_of(returned)
+
+
+@pytest.mark.parametrize(
+    ("limits", "flag"),
+    [
+        (Limits(tokens=4_000), "max_tokens_reached"),
+        (Limits(usd=0.01), "max_cost_usd_reached"),
+        (Limits(tool_calls=3), "max_tool_calls_reached"),
+        (Limits(calls={"add": 2}, turns=5), "max_calls_of_add_reached"),
+    ],
+)
+def test_each_limit_ends_with_the_report(limits: Limits, flag: str) -> None:
+    provider = LoopingProvider(report="I counted.", output_tokens=200)
+    _, result = asyncio.run(run_once(provider, AdapterOptions(limits)))
+    assert (result.text, flag in result.flags) == ("I counted.", True)
+    if flag == "max_tokens_reached":
+        assert sum(usage.total for usage in provider.billed) <= 4_000
+    if flag == "max_cost_usd_reached":
+        assert result.cost["gpt-4o"] <= 10**7
+    if flag == "max_calls_of_add_reached":
+        assert [event.kind for event in result.events].count("tool_started") == 2
+
+
+def test_cached_tokens_are_counted_at_their_price() -> None:
+    usage = {
+        "input_tokens": 1_000,
+        "output_tokens": 10,
+        "total_tokens": 1_010,
+        "input_tokens_details": {"cached_tokens": 800},
+        "output_tokens_details": {"reasoning_tokens": 4},
+    }
+    provider = LoopingProvider(sent(say("Done."), usage=usage))
+    _, result = asyncio.run(run_once(provider, AdapterOptions(Limits(usd=1))))
+    assert result.usage == Usage(input=1_000, output=10, cached=800, reasoning=4)
+    assert result.cost == {"gpt-4o": int((200 * 2.5 + 800 * 1.25 + 10 * 10) * 1_000)}
+
+
+def test_rules_deny_calls_add_notices_and_ask_a_person(tmp_path: Path) -> None:
+    folder = RuleFolder(tmp_path)
+    folder.add("on_turn_start", 'type = "notify_self"\nmessage = "Be quick."', "context.turn.iteration_count == 2")
+    folder.add("on_tool_call", 'type = "deny"\nmessage = "Not this one."', "context.turn.iteration_count == 1")
+    folder.add("on_tool_call", 'type = "ask"\nmessage = "May I?"', "context.turn.iteration_count > 1")
+    questions: list[Question] = []
+
+    async def answer(question: Question) -> bool:
+        questions.append(question)
+        return len(questions) > 1
+
+    provider = LoopingProvider(report="I counted.")
+    options = AdapterOptions(Limits(turns=4), rules=folder.load(), approver=answer)
+    _, result = asyncio.run(run_once(provider, options))
+    assert [(question.text, question.tool) for question in questions] == [("May I?", "add")] * 3
+    assert "Not this one." in str(provider.requests[1].body)
+    assert "Be quick." in str(provider.requests[1].body)
+    assert "Be quick." not in str(provider.requests[2].body)
+    started = [event for event in result.events if isinstance(event, ToolStarted)]
+    assert [event.turn for event in started] == [3, 4]
+    assert provider.refused == []
+
+
+def test_a_call_that_needs_approval_pauses_the_run_and_goes_on_as_another() -> None:
+    @function_tool(needs_approval=True)
+    async def pay(a: int) -> str:
+        """Pay."""
+        return "paid"
+
+    async def main() -> tuple[Result, Result, str]:
+        async with open_client(LoopingProvider(report="I paid.")) as open_:
+            first = await openai_agents.run(create_agent(pay), "Pay.", limits=Limits(turns=2), run_config=open_.config)
+            state = first.to_state()
+            state.approve(first.interruptions[0])
+            second = await openai_agents.run(create_agent(pay), state, limits=Limits(turns=1), run_config=open_.config)
+            state = second.to_state()
+            return result_of(first), result_of(second), str(second.final_output)
+
+    first, second, _ = asyncio.run(main())
+    assert (first.stop, first.turns) == ("paused", 1)
+    assert second.stop == "paused"
+
+
+def test_an_error_of_the_provider_is_raised_and_has_a_result() -> None:
+    async def main() -> None:
+        async with open_client(LoopingProvider(status(401, "wrong key"))) as open_:
+            with pytest.raises(AuthenticationError) as raised:
+                await openai_agents.run(create_agent(), "Count.", run_config=open_.config)
+            result = result_of(raised.value)
+            assert (result.stop, result.turns, result.requests) == ("failed", 0, 1)
+            assert result.error is not None
+            assert result.error["code"] == "model_failed"
+            assert "wrong key" in result.error["message"]
+            assert result.usage.total == 0
+
+    asyncio.run(main())
+
+
+def test_temporary_errors_are_retried_within_the_limit_and_are_no_turns() -> None:
+    lines = iter([status(503), status(503)])
+
+    provider = LoopingProvider(lambda _: next(lines, None), report="I counted.")
+    _, result = asyncio.run(run_once(provider, AdapterOptions(Limits(turns=2, retries=5))))
+    assert (result.turns, result.budgets["retries"].used, len(provider.requests)) == (2, 2, 5)
+
+
+def test_a_typed_answer_stays_typed_when_no_model_writes_it() -> None:
+    class Answer(BaseModel):
+        text: str
+        number: int
+
+    agent = Agent("counter", tools=[add], model="gpt-4o", output_type=Answer)
+    provider = LoopingProvider(report="not JSON")
+    returned, result = asyncio.run(run_once(provider, AdapterOptions(Limits(turns=0)), agent))
+    assert isinstance(returned.final_output, Answer)
+    assert returned.final_output.text.startswith("Stopped by flyball")
+    assert (result.stop, len(provider.requests)) == ("budget", 0)
+
+
+def test_agents_below_the_limit_of_depth_are_not_asked() -> None:
+    async def main() -> tuple[Result, int]:
+        async with open_client(LoopingProvider(report="Done.")) as open_:
+            lower = create_agent().as_tool("lower", "Asks.")
+            upper = Agent("upper", tools=[lower], model="gpt-4o").as_tool("upper", "Asks.")
+            top = Agent("top", tools=[upper], model="gpt-4o")
+            options = AdapterOptions(Limits(turns=6, depth=1))
+            returned = await openai_agents.run(top, "Go.", options=options, run_config=open_.config)
+            return result_of(returned), len(open_.provider.requests)
+
+    result, _ = asyncio.run(main())
+    assert {one["agent"] for one in result.state["conversations"] if one["requests"]} == {"top", "upper"}
+    assert "max_depth_reached" in result.flags
+
+
+def test_the_record_is_in_the_store_and_the_events_reach_sinks() -> None:
+    store, kinds = MemoryStore(), list[str]()
+    options = AdapterOptions(
+        Limits(turns=1), store=store, sinks=[lambda event: kinds.append(event.kind)], run_id="r1", metadata={"a": 1}
+    )
+    provider = LoopingProvider(report="I counted.")
+    _, result = asyncio.run(run_once(provider, options))
+    entry = store.runs.get("r1")
+    assert entry is not None
+    assert entry.finish is not None
+    assert (entry.start.agent, entry.start.task, entry.finish.stop) == ("agents", "Count.", "budget")
+    assert entry.finish.record is not None
+    assert entry.finish.record["final_content"] == "I counted."
+    assert kinds == [event.kind for event in result.events]
+    assert kinds[-1] == "run_ended"
+    assert kinds.count("model_requested") == kinds.count("model_replied") == 2
+
+
+def test_a_shared_budget_is_drawn_on_and_a_nested_one_too() -> None:
+    shared = TurnBudget.create(max_steps=3)
+    provider = LoopingProvider(report="I counted.")
+    _, result = asyncio.run(run_once(provider, AdapterOptions(Limits(turns=10), within=shared)))
+    assert (result.stop, result.turns, shared.budgets["turns"].used) == ("budget", 3, 3)
+
+
+def test_hosted_tools_are_counted_and_warned_of() -> None:
+    agent = create_agent(WebSearchTool())
+    with pytest.warns(AdapterWarning, match="flyball exec"):
+        asyncio.run(run_once(LoopingProvider(say("Done.")), AdapterOptions(Limits(tool_calls=3)), agent))
+
+
+def test_what_is_not_from_a_run_has_no_result() -> None:
+    with pytest.raises(UsageError, match="not from a governed run"):
+        result_of("text")
+    with pytest.raises(UsageError, match="not both"):
+        asyncio.run(openai_agents.run(create_agent(), "x", limits=Limits(), options=AdapterOptions()))
+
+
+def test_a_missing_framework_is_named_with_its_versions() -> None:
+    missing = Framework("Nothing", "nothing-at-all", "nothing_at_all", "1.0", "2.0")
+    with pytest.raises(UsageError, match=r"nothing-at-all is not installed.*>=1\.0.*1\.0 to 2\.0"):
+        missing.load()
