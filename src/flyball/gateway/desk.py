@@ -93,7 +93,7 @@ class Desk:
         if side is not None and self._side_requests <= self.run_turns and not chat.reported:
             self._side_requests += 1
             need = replace(need, turns=0, report_tokens=None)
-        elif inbound.digest in self._undelivered and self.run.envelope.claim(retries=1):
+        elif self._undelivered and inbound.digest in self._undelivered and self.run.envelope.claim(retries=1):
             self._undelivered.discard(inbound.digest)
             need = replace(need, turns=0)
         if inbound.route.access is Access.COUNTED:
