@@ -9,6 +9,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from ..budget.price import Unpriced
+from ..budget.registry import UNSET
 from ..event import ModelReplied, ModelRequested, Settled
 from ..governor.ending import RunEnding
 from ..governor.govern_options import GovernOptions
@@ -44,8 +45,11 @@ class Desk:
         self._is_per_task = options.per == "task"
         self.observer = Observer(options.limits, options.registry) if options.observe else None
         """Observer of a run whose limits do not hold. None for one whose limits hold."""
+        limits = open_limits() if options.observe else options.limits
+        if limits.context_tokens is UNSET:  # the program fits its requests to its model itself
+            limits = replace(limits, context_tokens=None)
         govern_options = GovernOptions(
-            open_limits() if options.observe else options.limits,
+            limits,
             unpriced=Unpriced.TOKENS_ONLY,  # the desk refuses models without a price
             registry=options.registry,
             clock=options.clock,
