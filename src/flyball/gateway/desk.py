@@ -311,6 +311,8 @@ class Desk:
             ticket.turn.end()
             if not delivered and ticket.turn.took_place and ticket.turn.counts:
                 self._undelivered.add(ticket.inbound.digest)
+            if not delivered and self.run.active_rules is not None:
+                self.run.active_rules.return_notices(ticket.turn.messages_to_add)
 
     def _open(self, ticket: Ticket) -> Ticket:
         inbound, chat, turn = ticket.inbound, ticket.chat, ticket.turn
