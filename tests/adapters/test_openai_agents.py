@@ -29,7 +29,6 @@ from flyball.person import Question
 from flyball.store import MemoryStore
 from flyball.testing import RuleFolder
 from flyball.testing.server import LoopingProvider, sent, status
-from flyball.wire.bodies import Json
 
 
 @function_tool
@@ -224,11 +223,7 @@ def test_an_error_of_the_provider_is_raised_and_has_a_result() -> None:
 def test_temporary_errors_are_retried_within_the_limit_and_are_no_turns() -> None:
     lines = iter([status(503), status(503)])
 
-    class Flaky(LoopingProvider):
-        def _answer(self, body: Json) -> Any:
-            return next(lines, None) or super()._answer(body)
-
-    provider = Flaky(report="I counted.")
+    provider = LoopingProvider(lambda _: next(lines, None), report="I counted.")
     _, result = asyncio.run(run_once(provider, AdapterOptions(Limits(turns=2, retries=5))))
     assert (result.turns, result.budgets["retries"].used, len(provider.requests)) == (2, 2, 5)
 
