@@ -94,6 +94,14 @@ class Launch:
         """Return the error for a program that would go around the gateway."""
         return Ungoverned(f"NOT GOVERNED: {self.title}: {reason}: {remedy}{HOW_TO_RUN_ANYWAY}")
 
+    def check_address(self, provider: str, variable: str, url: object, source: Path) -> None:
+        """Refuse an address in a file of the project: the key of the user would be sent to whoever wrote that file."""
+        if isinstance(url, str) and url and url != self.environment.get(variable) and provider not in self.named:
+            raise self.refuse(
+                f"{source} names an address, to which your key would be sent",
+                f"if you trust it, name it with --upstream {provider}=URL",
+            )
+
     def add_arguments(self, *arguments: str) -> None:
         """Add arguments before all others of the program."""
         self.command[self.start : self.start] = arguments
