@@ -296,13 +296,9 @@ class TestOtherModels:
         assert (outcome.status, outcome.ok) == ("failed", False)
 
 
-def test_answers_that_end_too_soon_do_not_make_a_run() -> None:
-    script = ScriptDriver(agent(SCRIPTS["calls together"]))
-    with pytest.raises(AssertionError):
-        script.replay()
-    script.run("Do it.")
-    with pytest.raises(AssertionError, match="the answers end before the run does"):
-        replay(script.agent, script.agent.plan("Do it."), script.answers[:-1])
+def test_a_script_without_a_run_cannot_be_replayed() -> None:
+    with pytest.raises(AssertionError, match="there is no run yet"):
+        ScriptDriver(agent(SCRIPTS["calls together"])).replay()
 
 
 def test_a_tool_cannot_take_less_than_no_time() -> None:
