@@ -39,7 +39,7 @@ class PlanWindow:
         self.last = share
 
 
-class Plan:
+class Subscription:
     """Use of a subscription during a run."""
 
     def __init__(self, max_share: float | None, *, is_used: bool) -> None:
