@@ -146,8 +146,7 @@ def test_imputed_money_is_labelled_at_the_start_in_the_result_and_in_the_record(
     assert (done.returncode, done.stdout.strip()) == (0, REPORT)
     start, change, share, end = done.stderr.splitlines()
     assert start.endswith(
-        "; at most 30 % of the plan of its subscription; "
-        "dollars are imputed, because a subscription is not billed per token"
+        "; at most 30 % of the plan of its subscription; dollars are imputed, because the program uses a subscription"
     )
     assert (
         change
@@ -160,7 +159,7 @@ def test_imputed_money_is_labelled_at_the_start_in_the_result_and_in_the_record(
         [sys.executable, "-m", "flyball", "why", "last", "--store", f"sqlite:///{tmp_path}/runs.db"],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert "Dollars are imputed: a subscription is not billed per token." in why.stdout
+    assert "Dollars are imputed, because the program used a subscription." in why.stdout
     assert "2 % of the plan for 5 hours was used." in why.stdout
 
 
