@@ -36,6 +36,7 @@ class Machine:
         self.bin = folder / "bin"
         self.bin.mkdir()
         self.changes: tuple[str, ...] = ()
+        self.token = ""
         for name in ("claude", "codex", "opencode", "gemini", "copilot", "qwen", "cn", "pi", "cline", "mini", "llm",
                      "interpreter", "aider", "amp"):  # fmt: skip
             script = self.bin / name
@@ -81,6 +82,8 @@ class Machine:
             with Gateway(options) as gateway:
                 launch.point(gateway.environment, gateway.addresses)
                 self.changes = launch.describe_changes()
+                self.token = gateway.addresses["openai"].token
+                CODING_CLI["URLS"].clear()
                 return CODING_CLI["run"](command[0], launch.arguments, launch.governed), gateway
 
     def read_files(self) -> dict[str, bytes]:
@@ -182,6 +185,8 @@ def test_a_known_program_asks_the_gateway_and_its_files_stay(machine: Machine, c
     if case.startswith("pi"):
         assert (machine.home / ".pi/agent/sessions.txt").read_text() == "a session"
     assert not any("127.0.0.1" in change for change in machine.changes)
+    assert CODING_CLI["URLS"]
+    assert not any(machine.token in url for url in CODING_CLI["URLS"])  # programs print addresses
 
 
 @pytest.mark.parametrize("command", [["claude", "-p", "x"], ["codex", "exec", "x"]], ids=lambda command: command[0])

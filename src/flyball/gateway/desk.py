@@ -27,13 +27,13 @@ from .gateway_options import EngineOptions
 from .inbound import Inbound, thinks
 from .needs import MIN_REPLY_TOKENS, TOKENS_PER_BYTE, Needs
 from .observer import Observer, open_limits
-from .plan import Plan
 from .program_calls import ProgramCalls
 from .program_time import ProgramTime
 from .reply_reader import ReplyReader
 from .reports import Reports
 from .server_tools import add_fee
 from .side_requests import SideRequest, find_side_request
+from .subscription import Subscription
 from .tasks import begins_task
 from .ticket import Ticket
 
@@ -76,7 +76,7 @@ class Desk:
         self._queue = asyncio.Lock()
         """Requests wait in line for units that others hold, so that each conversation gets its turn."""
         self._side_requests = 0
-        self.plan = Plan(options.plan_share, is_used=False)
+        self.plan = Subscription(options.plan_share, is_used=False)
         """Subscription of the program, if it uses one."""
 
     async def admit(self, inbound: Inbound) -> Ticket:

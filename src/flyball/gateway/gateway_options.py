@@ -61,6 +61,6 @@ class GatewayOptions(EngineOptions):
     pass_keys: bool = False
     """Whether the program gets the real keys. Otherwise it gets stand-ins."""
     is_plan: bool = False
-    """Whether the program is logged in to a subscription, so that nothing is billed per token."""
+    """Whether the program is logged in to a subscription, so that dollars are imputed."""
     allow_ungoverned: bool = False
     """Whether programs that go around the gateway are started all the same."""

@@ -49,7 +49,7 @@ class Launch:
         self.own_keys: dict[str, list[str]] = {}
         """Keys that the program sends by itself, by provider."""
         self.is_plan = False
-        """Whether the program is logged in to a subscription, so that nothing is billed per token."""
+        """Whether the program is logged in to a subscription, so that dollars are imputed."""
         self.changes: list[str] = []
         """Phrases about what was done to the command, for people."""
         self.governed: dict[str, str] = {}
