@@ -15,6 +15,7 @@ from ..governor.ending import RunEnding
 from ..governor.govern_options import GovernOptions
 from ..governor.governed_run import GovernedRun
 from ..governor.reservation import Need
+from ..governor.run_in_progress import choose_within
 from ..request import Reply, Usage
 from ..result import Stop
 from ..unit import Unit
@@ -53,7 +54,7 @@ class Desk:
             unpriced=Unpriced.TOKENS_ONLY,  # the desk refuses models without a price
             registry=options.registry,
             clock=options.clock,
-            within=options.within,
+            within=choose_within(options.within),
             sinks=options.sinks,
             events_kept=options.events_kept,
             run_id=options.run_id,

@@ -35,7 +35,10 @@ class EngineOptions:
     observe: bool = False
     """Whether nothing is refused or changed, and only recorded."""
     within: TurnBudget | None = None
-    """Shared budget. The claims of this run also count there, and it can refuse them. None means no such budget."""
+    """Shared budget. The claims of this run also count there, and it can refuse them.
+
+    None means that of the run in progress here, if there is one.
+    """
     rules: RuleSet | None = None
     registry: IterationBudgetRegistry | None = None
     clock: Clock = SYSTEM
