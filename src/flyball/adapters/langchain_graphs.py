@@ -15,6 +15,7 @@ from langgraph.errors import GraphInterrupt
 
 from .agent_conversation import AgentConversation
 from .framework_run import FrameworkRun, find_place
+from .langchain_model import CountedMessages
 from .results import attach
 
 OnEnd = Callable[[BaseException | None], object]
@@ -58,6 +59,7 @@ class AgentRun:
 
     graph: GraphRun
     conversation: AgentConversation
+    counted: CountedMessages = field(default_factory=CountedMessages)
 
     def __post_init__(self) -> None:
         self.graph.agents.add(self)

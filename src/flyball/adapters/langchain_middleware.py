@@ -92,7 +92,8 @@ class GovernMiddleware(Middleware):
     ) -> ModelResponse[Any]:
         """Make a request to the model as a turn of the run, or as its last request."""
         agent = self._find(request.state)
-        return agent.run.ask(agent.conversation, describe_request(request), LangChainPort(request, handler))
+        asked = describe_request(request, agent.counted)
+        return agent.run.ask(agent.conversation, asked, LangChainPort(request, handler))
 
     # `async def` hooks would cost two thread switches each: LangChain traces their starts and ends in threads.
     def awrap_model_call(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -100,7 +101,8 @@ class GovernMiddleware(Middleware):
     ) -> Awaitable[ModelResponse[Any]]:
         """Make a request to the model as a turn of the run, or as its last request."""
         agent = self._find(request.state)
-        return agent.run.aask(agent.conversation, describe_request(request), LangChainPort(request, handler))
+        asked = describe_request(request, agent.counted)
+        return agent.run.aask(agent.conversation, asked, LangChainPort(request, handler))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolReply]) -> ToolReply:
         """Make a tool call within the time of the run."""
