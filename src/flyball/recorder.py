@@ -150,7 +150,8 @@ class Recorder:
     def start_turn(self, turn: int) -> None:
         """Note the turn of the following events, and drop the oldest if there are too many."""
         self.turn = turn
-        self.drop_oldest()
+        if len(self._rows) > self._rows_until_drop:
+            self.drop_oldest()
 
     def take_unstored(self) -> Sequence[EventRow]:
         """Return the events since the last call, for the journal."""

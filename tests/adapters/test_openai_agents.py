@@ -223,7 +223,7 @@ def test_an_error_of_the_provider_is_raised_and_has_a_result() -> None:
 def test_temporary_errors_are_retried_within_the_limit_and_are_no_turns() -> None:
     lines = iter([status(503), status(503)])
 
-    provider = LoopingProvider(lambda body: next(lines, None), report="I counted.")
+    provider = LoopingProvider(lambda _: next(lines, None), report="I counted.")
     _, result = asyncio.run(run_once(provider, AdapterOptions(Limits(turns=2, retries=5))))
     assert (result.turns, result.budgets["retries"].used, len(provider.requests)) == (2, 2, 5)
 

@@ -6,7 +6,7 @@ import pytest
 
 from flyball import IterationBudget, TurnBudget
 from flyball.budget.deadline import Deadline
-from flyball.chain.caller import POSITION, Caller, Position, current, serving
+from flyball.chain.caller import Caller, Position, current, find_position, serving
 from flyball.testing import ManualClock
 
 
@@ -67,4 +67,4 @@ def test_serving_ends_with_its_block_and_is_seen_in_copies_of_the_context() -> N
         assert copy_context().run(current) is caller
         raise RuntimeError
     assert current() is None
-    assert POSITION.get().caller is None
+    assert find_position().caller is None

@@ -89,11 +89,13 @@ class MessageLog:
             size += len(str(part))
         if text:
             self._add(_TEXT, _ASSISTANT, text, None, group)
-        if calls:
-            calls = self._assign_ids(calls)
-        for call in calls:
-            arguments = call.arguments
-            self._add(_CALL, _ASSISTANT, "", {"call_id": call.id, "name": call.name, "arguments": arguments}, group)
+        for place, call in enumerate(calls):
+            call_id, arguments = call.id, call.arguments
+            if not call_id or call_id in self._call_ids:  # some models number the calls of every reply from the start
+                call_id = self._build_id(call_id or "call")
+                calls = (*calls[:place], Call(call_id, call.name, arguments), *calls[place + 1 :])
+            self._call_ids.add(call_id)
+            self._add(_CALL, _ASSISTANT, "", {"call_id": call_id, "name": call.name, "arguments": arguments}, group)
             size += len(arguments) if type(arguments) is str else len(str(arguments))
         if usage is not None and usage.input and usage.output:  # a fact is better than an estimate
             overhead = MESSAGE_OVERHEAD_TOKENS * count
@@ -184,17 +186,6 @@ class MessageLog:
         self.set_estimate(estimate)
         self.input_tokens = min(before, estimate)
         return before - self.input_tokens
-
-    def _assign_ids(self, calls: Sequence[Call]) -> Sequence[Call]:
-        """Give each call an id of its own: some models number the calls of every reply from the start."""
-        ids = self._call_ids
-        for place, call in enumerate(calls):
-            call_id = call.id
-            if not call_id or call_id in ids:
-                call_id = self._build_id(call_id or "call")
-                calls = [*calls[:place], Call(call_id, call.name, call.arguments), *calls[place + 1 :]]
-            ids.add(call_id)
-        return calls
 
     def _build_id(self, name: str) -> str:
         n = len(self._call_ids)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import cast
 
 from ..event import Refunded, ToolEnded, ToolStarted
 from ..outcome import BaseOutcome, Cancelled, Denied, Outcome, Reason, Status, Success, Timeout
@@ -54,7 +53,7 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
             made = run.receive((yield Act(started, run.budget.work_at)))
             if tools.may_delegate:
                 children.settle_children(run, started, made)
-        _record_group(run, group, iter(started), iter(made), others, group_n)
+        _record_group(run, group, group_n, started, made, others, outcomes)
         if others:
             emit_refusals(run)
     return outcomes
@@ -151,20 +150,22 @@ def _check_approval(run: RunState, call: Call, prepared: Prepared) -> Denied | N
 def _record_group(
     run: RunState,
     group: Sequence[Call],
-    started: Iterator[Prepared],
-    made: Iterator[Outcome],
-    others: Mapping[str, Outcome],
     group_n: int | None,
+    started: Sequence[Prepared],
+    made: Sequence[Outcome],
+    others: Mapping[str, Outcome],
+    outcomes: list[Outcome],
 ) -> None:
-    """Record the outcome of each call of a group, in the order asked."""
-    outcomes = cast("list[Outcome]", run.progress.outcomes)
+    """Record the outcome of each call of a group, in the order asked, and add it to those of the turn."""
+    place = 0
     for call in group:
         if call.id in others:
             tool, outcome = None, others[call.id]
             if type(outcome) is Success and outcome.ends_run:  # an equal call's result is reused
                 run.completion.note_final_result(outcome)
         else:
-            tool, outcome = next(started).tool, next(made)
+            tool, outcome = started[place].tool, made[place]
+            place += 1
             if type(outcome) is not Success or outcome.changes or outcome.ends_run or outcome.artifact is not None:
                 _apply_outcome(run, outcome)
         if run.approvals.verdicts:

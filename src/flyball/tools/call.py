@@ -21,9 +21,9 @@ from .context import OutcomeSlot, ToolState
 from .definition import Tool
 from .excerpt import make_excerpt, serialize_content
 from .returned import PLAIN_RESULTS, FinalResult, reports_failure
+from .signature import PLAIN_TYPES
 
 _ONE_CALL: Mapping[str, int] = {"tool_calls": 1}
-_PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 _MAX_KIND = 200
 """Maximum length of the name of an exception class."""
 
@@ -69,7 +69,7 @@ class ToolCallRun(OutcomeSlot):
         self.envelope = envelope
         self.outcome = None
         self._lock = None if tool.is_async else Lock()
-        self._has_plain_values = _PLAIN_TYPES.issuperset(map(type, values.values()))
+        self._has_plain_values = tool.has_plain_values or PLAIN_TYPES.issuperset(map(type, values.values()))
 
     @property
     def position(self) -> Position:

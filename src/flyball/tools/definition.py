@@ -148,6 +148,8 @@ class Tool(Generic[Params, Returned]):
         """True if all arguments can be passed by name and the function takes no ToolContext."""
         self.is_ordered = isinstance(self.signature, Signature)
         """True if `read` returns the arguments in the order of the parameters."""
+        self.has_plain_values = isinstance(self.signature, Signature) and self.signature.has_plain_values
+        """True if all arguments of all calls are strings, numbers and booleans."""
         self.may_need_approval = options.get("approve", False) is not False
         """True if some calls need a person's approval."""
         where = f"tool {self.name!r}"

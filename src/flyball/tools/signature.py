@@ -30,6 +30,7 @@ from .context import ToolContext
 # Lax mode would turn `true` and "1" into 1, and would silently drop unknown parameters.
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
+PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 MAX_PROBLEMS = 20
 """Maximum number of problems reported per call. A list of a million wrong items would have a million."""
 MAX_PROBLEM_CHARACTERS = 300
@@ -51,6 +52,8 @@ class Signature:
         """Name of the parameter that takes the ToolContext. None if there is none."""
         parameters.pop(self.context or "", None)
         self.names = tuple(parameters)
+        self.has_plain_values = all(map(_is_plain, parameters.values()))
+        """True if `read` returns strings, numbers and booleans only."""
         self._has_renamed_fields = any(map(_is_reserved_by_pydantic, self.names))
         self._model = self._build_model(parameters, descriptions)
         self._validate_json = self._model.__pydantic_validator__.validate_json
@@ -185,6 +188,14 @@ class _Parameter(NamedTuple):
     hint: Any
     default: Any
     positional: bool
+
+
+def _is_plain(parameter: _Parameter) -> bool:
+    """Return True if a parameter takes strings, numbers or booleans only."""
+    hint, default = parameter.hint, parameter.default
+    if type(hint) is not type or hint not in PLAIN_TYPES:
+        return False
+    return default is inspect.Parameter.empty or type(default) in PLAIN_TYPES
 
 
 def _read_parameters(name: str, function: Callable[..., Any]) -> dict[str, _Parameter]:
