@@ -231,8 +231,8 @@ def test_error_of_the_model_fails_the_run() -> None:
 
 def test_tool_that_needs_approval_pauses_the_run_until_it_is_given() -> None:
     script = Script(after=1)
-    tools: list[Tool[None]] = [Tool(add, requires_approval=True)]
-    agent: Agent[None, Any] = Agent(script.model, tools=tools, output_type=[str, DeferredToolRequests])
+    options: Any = {"tools": [Tool(add, requires_approval=True)], "output_type": [str, DeferredToolRequests]}
+    agent: Agent[None, Any] = Agent(script.model, **options)
     paused = asyncio.run(pydantic_ai.run(agent, "Count.", limits=Limits(turns=4)))
     assert (result_of(paused).stop, isinstance(paused.output, DeferredToolRequests)) == ("paused", True)
     assert isinstance(paused.output, DeferredToolRequests)
