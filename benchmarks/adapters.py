@@ -1,5 +1,7 @@
 """Cost of each adapter, beside the framework's own run with the same scripted model: CPU time, in one process.
 
+For the Claude Agent SDK, whose work is in a program of its own, it is the whole time.
+
 A framework has a function that returns its own run and the governed one, each of `TURNS` turns with a tool call, and
 runs in a process of its own, because imports are heavy. `python benchmarks/adapters.py openai_agents` runs one.
 """
@@ -7,18 +9,25 @@ runs in a process of its own, because imports are heavy. `python benchmarks/adap
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from flyball import Limits
 from flyball.adapters import AdapterOptions
 
 Run = Callable[[], object]
+ENVIRONMENTS = Path(__file__).parents[1] / ".venv" / "adapters"
 TURNS, ROUNDS, TIMES = 20, 9, 3
 MAX_RATIO = 1.25
 LIMITS = Limits(turns=TURNS + 1, tool_calls=100, tokens=10**9, usd=10**6, seconds=3_600)
@@ -140,29 +149,100 @@ def prepare_pydantic_ai() -> tuple[Run, Run]:
     return run_own, run_governed
 
 
+def prepare_litellm() -> tuple[Run, Run]:
+    """Return the runs of a loop on LiteLLM, with its own scripted replies."""
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    from flyball.adapters.frameworks import LITELLM
+    from flyball.adapters.litellm import govern
+
+    module: Any = LITELLM.load()
+    parameters = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+    tools = [{"type": "function", "function": {"name": "add", "description": "Add.", "parameters": parameters}}]
+
+    async def loop(complete: Callable[..., Any]) -> None:
+        messages: list[Any] = [{"role": "user", "content": "Count."}]
+        for turn in range(TURNS):
+            function = {"name": "add", "arguments": '{"a": 1, "b": 2}'}
+            calls = [{"id": f"call_{turn}", "type": "function", "function": function}] if turn < TURNS - 1 else None
+            reply = await complete("gpt-4o", messages, tools=tools, mock_response="Done.", mock_tool_calls=calls)
+            messages.append(reply.choices[0].message.model_dump(exclude_none=True))
+            messages += [{"role": "tool", "tool_call_id": one["id"], "content": "3"} for one in calls or ()]
+
+    async def govern_loop() -> None:
+        async with govern(LIMITS) as llm:
+            await loop(llm.acompletion)
+        assert (llm.result.turns, llm.result.stop) == (TURNS, "completed"), llm.result
+
+    return lambda: asyncio.run(loop(module.acompletion)), lambda: asyncio.run(govern_loop())
+
+
+def prepare_claude() -> tuple[Run, Run]:
+    """Return the runs of the Claude Agent SDK, whose program asks a scripted provider."""
+    from flyball.adapters import claude, result_of
+    from flyball.adapters.frameworks import CLAUDE
+    from flyball.testing.server import LoopingProvider
+
+    sdk: Any = CLAUDE.load()
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+    async def add(_: Any) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": "3"}]}
+
+    def run(limits: Limits | None) -> None:
+        with LoopingProvider(tool="mcp__math__add") as provider:
+            variables = {"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": "sk-ant-test", "HOME": folder}
+            own = sdk.ClaudeAgentOptions(
+                model="claude-sonnet-4-5",
+                tools=[],
+                mcp_servers={
+                    "math": sdk.create_sdk_mcp_server("math", tools=[sdk.tool("add", "Add.", {"a": int})(add)])
+                },
+                allowed_tools=["mcp__math__add"],
+                env={**variables, "CLAUDE_CONFIG_DIR": folder, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
+                max_turns=TURNS,
+            )
+            options = own if limits is None else claude.govern(own, limits=limits)
+            with suppress(sdk.ClaudeSDKError):  # its own limit of turns
+                asyncio.run(read(sdk.query(prompt="Count.", options=options)))
+            assert len(provider.requests) == TURNS, len(provider.requests)
+            assert limits is None or result_of(options).turns == TURNS
+
+    async def read(messages: Any) -> None:
+        async for _ in messages:
+            pass
+
+    return lambda: run(None), lambda: run(LIMITS)
+
+
 FRAMEWORKS: dict[str, tuple[str, Callable[[], tuple[Run, Run]]]] = {
     "openai_agents": ("agents", prepare_openai_agents),
     "langchain": ("langchain", prepare_langchain),
     "pydantic_ai": ("pydantic_ai", prepare_pydantic_ai),
+    "litellm": ("litellm", prepare_litellm),
+    "claude": ("claude_agent_sdk", prepare_claude),
 }
 """Function of each framework, with the module that it needs."""
+WALL = {"claude"}
+"""Frameworks whose work is in another process, so that CPU time here tells nothing."""
 
 
-def measure(run: Run) -> float:
-    """Return the CPU microseconds of one turn."""
+def measure(run: Run, clock: Callable[[], float]) -> float:
+    """Return the microseconds of one turn."""
     gc.collect()
-    began = time.process_time()
+    began = clock()
     for _ in range(TIMES):
         run()
-    return 1e6 * (time.process_time() - began) / TIMES / TURNS
+    return 1e6 * (clock() - began) / TIMES / TURNS
 
 
 def compare(name: str) -> bool:
     """Print the figures of one framework; return False if its target is missed."""
     own, governed = FRAMEWORKS[name][1]()
-    own()
-    governed()
-    pairs = [(measure(own), measure(governed)) for _ in range(ROUNDS)]
+    for run in (own, governed):
+        run()
+    clock = time.perf_counter if name in WALL else time.process_time
+    pairs = [(measure(own, clock), measure(governed, clock)) for _ in range(ROUNDS)]
     own_us, governed_us = (min(times) for times in zip(*pairs, strict=True))
     ratio = governed_us / own_us
     print(
@@ -173,11 +253,22 @@ def compare(name: str) -> bool:
     return ratio <= MAX_RATIO
 
 
+def find_python(name: str) -> str | None:
+    """Return an interpreter that has a framework: this one, or one of `make test-adapters`. None if there is none."""
+    if find_spec(FRAMEWORKS[name][0]) is not None:
+        return sys.executable
+    other = ENVIRONMENTS / f"{name}-newest" / "bin" / "python"
+    return str(other) if other.exists() else None
+
+
 def main() -> int:
     if sys.argv[1:]:
         return 0 if all(compare(name) for name in sys.argv[1:]) else 1
-    found = [name for name, (module, _) in FRAMEWORKS.items() if find_spec(module) is not None]
-    return max([subprocess.run([sys.executable, __file__, name], check=False).returncode for name in found])
+    pythons = {name: find_python(name) for name in FRAMEWORKS}
+    for name in [name for name, python in pythons.items() if python is None]:
+        print(f"a turn of {name:<18} not measured: run `make test-adapters ARGS={name}-newest` first", flush=True)
+    found = {name: python for name, python in pythons.items() if python is not None}
+    return max(subprocess.run([python, __file__, name], check=False).returncode for name, python in found.items())
 
 
 if __name__ == "__main__":

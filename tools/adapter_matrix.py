@@ -53,7 +53,7 @@ CREWAI = Framework("CrewAI", "crewai", "crewai", "1.10.1", "1.15.30")
 AGNO = Framework("Agno", "agno", "agno", "2.5.0", "3.1.10")
 SMOLAGENTS = Framework("smolagents", "smolagents", "smolagents", "1.20.0", "1.26.0")
 ADAPTED = {
-    "openai_agents": Adapted(frameworks.OPENAI_AGENTS),
+    "openai_agents": Adapted(frameworks.OPENAI_AGENTS, ("openai==2.30.0",)),
     "langchain": Adapted(
         frameworks.LANGCHAIN,
         ("langchain-openai==1.0.0", "langchain-anthropic==1.0.0"),

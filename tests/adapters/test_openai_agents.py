@@ -1,21 +1,28 @@
 import asyncio
+import warnings
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import (
     Agent,
+    ModelSettings,
     OpenAIChatCompletionsModel,
     OpenAIProvider,
     RunConfig,
+    Runner,
     RunResult,
+    SQLiteSession,
     Tool,
     WebSearchTool,
     function_tool,
+    handoff,
 )
+from agents.extensions.handoff_filters import remove_all_tools
+from agents.run_config import CallModelData, ModelInputData
 from openai import AsyncOpenAI, AuthenticationError
 from pydantic import BaseModel
 
@@ -298,3 +305,109 @@ def test_a_missing_framework_is_named_with_its_versions() -> None:
     missing = Framework("Nothing", "nothing-at-all", "nothing_at_all", "1.0", "2.0")
     with pytest.raises(UsageError, match=r"nothing-at-all is not installed.*>=1\.0.*1\.0 to 2\.0"):
         missing.load()
+
+
+def test_a_stream_arrives_as_the_model_writes_it_and_its_result_at_its_end() -> None:
+    async def main() -> tuple[list[str], Result]:
+        async with open_client(LoopingProvider(report="I counted.")) as open_:
+            options = AdapterOptions(Limits(turns=2))
+            returned = openai_agents.run_streamed(create_agent(), "Count.", options=options, run_config=open_.config)
+            with pytest.raises(UsageError, match="has not ended"):
+                result_of(returned)
+            kinds = [event.data.type async for event in returned.stream_events() if event.type == "raw_response_event"]
+            return kinds, result_of(returned)
+
+    kinds, result = asyncio.run(main())
+    assert (kinds.count("response.created"), kinds.count("response.completed")) == (3, 3)
+    assert kinds.count("response.output_text.done") == 1
+    assert (result.stop, result.text) == ("budget", "I counted.")
+
+
+def test_a_cancelled_stream_has_a_cancelled_result() -> None:
+    async def main() -> Result:
+        async with open_client(LoopingProvider()) as open_:
+            returned = openai_agents.run_streamed(create_agent(), "Count.", run_config=open_.config)
+            async for _ in returned.stream_events():
+                returned.cancel()
+            while not returned.is_complete:
+                await asyncio.sleep(0)
+            return result_of(returned)
+
+    assert asyncio.run(main()).stop in ("cancelled", "halted")
+
+
+def test_the_blocking_run_is_governed_too() -> None:
+    testing = pytest.importorskip("agents.testing", reason="older releases have no scripted model")
+    steps = [[testing.function_call("add", {"a": 1}, call_id="c1")], [testing.assistant_message("Done.")]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        returned = openai_agents.run_sync(
+            create_agent(model=testing.ScriptedModel(steps)),
+            "Count.",
+            limits=Limits(turns=5),
+            run_config=RunConfig(tracing_disabled=True),
+        )
+        asyncio.get_event_loop().close()  # the SDK keeps it
+    result = result_of(returned)
+    assert (returned.final_output, result.stop, result.turns) == ("Done.", "completed", 2)
+    assert result.budgets["tool_calls"].used == 1
+
+
+def test_the_configuration_of_the_user_counts() -> None:
+    seen: list[str] = []
+
+    def add_text(data: CallModelData[Any]) -> ModelInputData:
+        seen.append(data.agent.name)
+        return ModelInputData([{"role": "user", "content": "Filtered."}, *data.model_data.input], "Own instructions.")
+
+    async def main() -> tuple[RunResult, LoopingProvider]:
+        async with open_client(LoopingProvider(say("Done."))) as open_:
+            config = replace(
+                open_.config,
+                model="gpt-4.1",
+                call_model_input_filter=add_text,
+                model_settings=ModelSettings(temperature=0.5, max_tokens=77),
+            )
+            session = SQLiteSession("s")
+            await openai_agents.run(create_agent(), "One.", run_config=config, session=session)
+            returned = await openai_agents.run(create_agent(), "Two.", run_config=config, session=session)
+            session.close()
+            return returned, open_.provider
+
+    returned, provider = asyncio.run(main())
+    body = provider.requests[-1].body
+    assert (body["model"], body["temperature"], body["max_output_tokens"]) == ("gpt-4.1", 0.5, 77)
+    assert body["instructions"] == "Own instructions."
+    assert [item["content"] for item in body["input"] if item["role"] == "user"] == ["Filtered.", "One.", "Two."]
+    assert (seen, returned.last_agent.name) == (["counter", "counter"], "counter")
+    assert list(result_of(returned).cost) == ["gpt-4.1"]
+
+
+def test_default_settings_of_a_models_name_are_kept() -> None:
+    agents = [Agent("counter", model="gpt-5"), Agent("counter", model="gpt-5", model_settings=ModelSettings(top_p=0.5))]
+
+    async def main() -> list[Any]:
+        async with open_client(LoopingProvider(say("Done."))) as open_:
+            for agent in agents:
+                await Runner.run(agent, "Go.", run_config=open_.config)
+                await openai_agents.run(agent, "Go.", run_config=open_.config)
+            return [request.body for request in open_.provider.requests]
+
+    first, governed, second, also_governed = asyncio.run(main())
+    assert (governed, also_governed) == (first, second)
+    assert first["reasoning"]
+
+
+def test_a_handoff_without_the_history_has_a_report_of_its_own() -> None:
+    async def main() -> Result:
+        async with open_client(LoopingProvider(report="I counted.")) as open_:
+            second = handoff(create_agent(), input_filter=remove_all_tools)
+            first = Agent("first", handoffs=[second], model="gpt-4o")
+            returned = await openai_agents.run(first, "Count.", limits=Limits(turns=3), run_config=open_.config)
+            assert returned.final_output == "I counted."
+            assert returned.last_agent.name == "counter"
+            return result_of(returned)
+
+    result = asyncio.run(main())
+    assert [(one["agent"], one["level"]) for one in result.state["conversations"]] == [("first", 0), ("counter", 0)]
+    assert result.budgets["tool_calls"].used == 2

@@ -41,6 +41,11 @@ class RunInProgress(Protocol):
         ...
 
     @property
+    def outer_envelope(self) -> TurnBudget:
+        """Budgets of the outermost run around this one, or its own."""
+        ...
+
+    @property
     def is_open(self) -> bool:
         """Whether the run has begun and not ended."""
         ...
@@ -89,14 +94,14 @@ class FrameworkRun:
     """Run of a framework's agents, in its `with` block. `result` is available afterwards.
 
     A framework without such a block calls `open`, `enter`, `leave` and `close`. The clock starts when the run is
-    created. A run that is created inside another one draws on the budgets of both.
+    created. A run that is created inside another one draws on its own budgets and on those of the outermost one.
     """
 
     def __init__(self, options: AdapterOptions, framework: Framework, task: str = "") -> None:
         self._above = find_place()
         within = options.within
         if within is None and self._above is not None:
-            within = self._above.run.envelope
+            within = self._above.run.outer_envelope
         registry = options.registry or IterationBudgetRegistry()  # reads the settings, once
         self.options = replace(options, within=within, unpriced=Unpriced.TOKENS_ONLY, registry=registry)
         self._ending = RunEnding()
@@ -118,6 +123,11 @@ class FrameworkRun:
     def envelope(self) -> TurnBudget:
         """Budgets and deadlines of the run."""
         return self._run.envelope
+
+    @property
+    def outer_envelope(self) -> TurnBudget:
+        """Budgets of the outermost run around this one, or its own."""
+        return self.envelope if self._above is None else self._above.run.outer_envelope
 
     @property
     def conversations(self) -> AgentConversations:

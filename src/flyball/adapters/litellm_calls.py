@@ -32,6 +32,7 @@ class LiteLLMCalls:
         self._client = module if router is None else router
         self._openings: dict[str, AgentConversation] = {}
         """Conversations by the hash of their first messages. For an equal one, the latest."""
+        self._names: dict[str, str] = {}
         self.text = ""
         """Text of the latest reply."""
 
@@ -145,6 +146,11 @@ class LiteLLMCalls:
 
     def _name(self, model: str) -> str:
         """Return the name of a model with its provider. A router's name stands for its first deployment."""
+        if model not in self._names:
+            self._names[model] = self._find_name(model)
+        return self._names[model]
+
+    def _find_name(self, model: str) -> str:
         if self._router is not None:
             deployments = cast("list[dict[str, Any]]", self._router.get_model_list(model_name=model) or [])
             model = next((one["litellm_params"]["model"] for one in deployments), model)
@@ -157,5 +163,6 @@ class LiteLLMCalls:
 
 def _to_dict(message: Any) -> dict[str, Any]:
     """Return a message of a history, which may be the message of an earlier reply."""
-    dump = getattr(message, "model_dump", None)
-    return cast("dict[str, Any]", dump(exclude_none=True) if callable(dump) else dict(message))
+    if isinstance(message, dict):
+        return cast("dict[str, Any]", message)
+    return message.model_dump(exclude_none=True)

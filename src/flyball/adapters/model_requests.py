@@ -223,7 +223,7 @@ class ModelRequests:
         need = self._build_need(conversation, asked)
         if not conversation.requests and conversation.level and not self.allow_level(conversation.level):
             self._refused_branch(conversation)
-        if conversation.reported or self._has_no_calls_left() or not self._may_retry(conversation):
+        if conversation.reported or self._refused or self._has_no_calls_left() or not self._may_retry(conversation):
             return (yield from self._end_conversation(conversation, asked))
         turn = yield ReserveStep(conversation.number, need, is_last=False)
         if turn is None:

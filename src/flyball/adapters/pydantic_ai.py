@@ -7,7 +7,8 @@ At a limit, the model gets a last request, and its report or typed answer is the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from .adapter_options import AdapterOptions, choose_options
@@ -75,7 +76,8 @@ async def run(
 
     Pass limits, or options with more than limits. `result_of(returned)` has the reason for the end, and the usage.
     """
-    return await agent.run(user_prompt, **_hold(govern(limits, options=options), arguments))
+    with _hold(govern(limits, options=options), arguments) as held:
+        return await agent.run(user_prompt, **held)
 
 
 def run_sync(
@@ -87,12 +89,20 @@ def run_sync(
     **arguments: Unpack[RunArguments],
 ) -> AgentRunResult[OutputT]:
     """Run an agent in the same way as `run`, as `agent.run_sync` does."""
-    return agent.run_sync(user_prompt, **_hold(govern(limits, options=options), arguments))
+    with _hold(govern(limits, options=options), arguments) as held:
+        return agent.run_sync(user_prompt, **held)
 
 
-def _hold(capability: GovernCapability, arguments: RunArguments) -> dict[str, Any]:
-    """Return the arguments of the run, with the capability in front and without pydantic-ai's own 50 requests."""
+@contextmanager
+def _hold(capability: GovernCapability, arguments: RunArguments) -> Generator[dict[str, Any]]:
+    """Choose the capability for the run; the value is its arguments, without pydantic-ai's own limit of 50 requests."""
     from pydantic_ai import UsageLimits
 
+    from .pydantic_ai_capability import chosen
+
     capabilities = [capability, *(arguments.get("capabilities") or ())]
-    return {"usage_limits": UsageLimits(request_limit=None), **arguments, "capabilities": capabilities}
+    token = chosen.set(capability)
+    try:
+        yield {"usage_limits": UsageLimits(request_limit=None), **arguments, "capabilities": capabilities}
+    finally:
+        chosen.reset(token)

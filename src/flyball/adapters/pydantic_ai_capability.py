@@ -22,8 +22,10 @@ from .pydantic_ai_model import PydanticAIPort, describe_request
 from .results import attach, remember
 from .tool_threads import TOOL_THREADS
 
-_governed: ContextVar[str | None] = ContextVar("flyball_pydantic_ai_run", default=None)
+_governed: ContextVar[str | None] = ContextVar("flyball_pydantic_ai_governed", default=None)
 """Id of the agent's run that is governed here, so that a second capability leaves it alone."""
+chosen: ContextVar[GovernCapability | None] = ContextVar("flyball_pydantic_ai_chosen", default=None)
+"""Capability that governs the run which begins here. None means the first one that the agent has."""
 
 
 class GovernCapability(AbstractCapability[Any]):
@@ -45,13 +47,14 @@ class GovernCapability(AbstractCapability[Any]):
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
         """Return the capability of one run."""
-        return _GovernedAgentRun(renew_run_id(self._options), self._runs)
+        return _GovernedAgentRun(self, self._options, self._runs)
 
 
 class _GovernedAgentRun(AbstractCapability[Any]):
     """Capability of one run of an agent."""
 
-    def __init__(self, options: AdapterOptions, runs: dict[str, FrameworkRun]) -> None:
+    def __init__(self, capability: GovernCapability, options: AdapterOptions, runs: dict[str, FrameworkRun]) -> None:
+        self._capability = capability
         self._options = options
         self._runs = runs
         self._run: FrameworkRun | None = None
@@ -59,15 +62,16 @@ class _GovernedAgentRun(AbstractCapability[Any]):
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> AgentRunResult[Any]:
         """Open a run, and close it with the output of the agent."""
-        if _governed.get() == ctx.run_id:
+        other = chosen.get() or self._capability
+        if _governed.get() == ctx.run_id or other is not self._capability:
             return await handler()
         task = ctx.prompt if isinstance(ctx.prompt, str) else ""
-        governed = FrameworkRun(self._options, PYDANTIC_AI, task)
+        governed = FrameworkRun(renew_run_id(self._options), PYDANTIC_AI, task)
         governed.open()
         remember(self._runs, ctx.run_id or governed.options.run_id, governed)
         self._conversation = governed.conversations.add(_find_name(ctx))
         self._run = governed
-        tokens = _governed.set(ctx.run_id), governed.enter(self._conversation)
+        tokens = _governed.set(ctx.run_id), chosen.set(None), governed.enter(self._conversation)
         try:
             returned = await handler()
         except BaseException as error:
@@ -76,7 +80,8 @@ class _GovernedAgentRun(AbstractCapability[Any]):
             raise
         finally:
             _governed.reset(tokens[0])
-            governed.leave(tokens[1])
+            chosen.reset(tokens[1])
+            governed.leave(tokens[2])
         if isinstance(returned.output, DeferredToolRequests):
             governed.pause()
         else:

@@ -103,6 +103,7 @@ class LiteLLMDriver:
         "a hung tool (`async def`)": _OWN_TOOLS,
         "a hung tool (`def`)": _OWN_TOOLS,
         "a handoff": "it has no agents",
+        "a request that a tool makes by itself": _OWN_TOOLS,
     }
 
     @asynccontextmanager

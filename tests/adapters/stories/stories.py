@@ -10,11 +10,13 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import httpx2
+
 from flyball import Limits
 from flyball.models.scripted import Line, call, say, together
 from flyball.testing.server import sent, status
 
-from .plan import WATCHDOG_FACTOR, WATCHDOG_S, AgentPlan, Bench, Ran, StoryProvider, Verdict, judge, judge_time
+from .plan import MODEL, WATCHDOG_FACTOR, WATCHDOG_S, AgentPlan, Bench, Ran, StoryProvider, Verdict, judge, judge_time
 
 SECONDS = 0.6
 GARBAGE = {
@@ -277,3 +279,21 @@ async def tell_garbage_usage(bench: Bench) -> Verdict:
         if ran.stop == "budget" and "max_tokens_reached" in ran.flags:
             return Verdict.ENFORCED
         return Verdict.NOTICED if ran.stop == "failed" else Verdict.UNSEEN
+
+
+@story("a request that a tool makes by itself")
+async def tell_own_request(bench: Bench) -> Verdict:
+    """Show where adapters end: they see the requests of their framework only."""
+    with StoryProvider() as provider:
+
+        async def ask(a: int) -> str:
+            """Ask a model."""
+            async with httpx2.AsyncClient(base_url=provider.url) as client:
+                body = {"model": MODEL, "messages": [{"role": "user", "content": "Count."}]}
+                return (await client.post("/v1/chat/completions", json=body)).text
+
+        async with bench.serve(provider) as session:
+            ran = await bench.run(session, AgentPlan(tools=[ask]), Limits(turns=2))
+        if ran.end is None:
+            return Verdict.UNSEEN
+        return judge(provider.work_requests, 2, 1, told=ran.end.requests == len(provider.requests))

@@ -1,0 +1,261 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    ModelMessage,
+    ModelResponse,
+    NativeOutput,
+    PromptedOutput,
+    RequestUsage,
+    TextPart,
+    Tool,
+    ToolCallPart,
+    ToolOutput,
+    ToolReturnPart,
+)
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+
+from flyball import Limits, Result
+from flyball.adapters import AdapterOptions, pydantic_ai, result_of
+from flyball.errors import UsageError
+from flyball.rules import RuleSet
+from flyball.store import MemoryStore
+
+
+class Answer(BaseModel):
+    text: str
+    count: int
+
+
+@dataclass
+class Script:
+    """Model that calls a tool in each reply, until the request forbids it."""
+
+    calls: int = 1
+    tool: str = "add"
+    obeys: bool = True
+    answer: str = "I counted."
+    after: int = 10_000
+    """Requests after which it gives its answer."""
+    requests: list[AgentInfo] = field(default_factory=list[AgentInfo])
+    messages: list[list[ModelMessage]] = field(default_factory=list[list[ModelMessage]])
+
+    @property
+    def model(self) -> FunctionModel:
+        return FunctionModel(self.reply, model_name="gpt-4o")
+
+    def reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        self.requests.append(info)
+        self.messages.append(messages)
+        usage = RequestUsage(input_tokens=20, output_tokens=5, cache_read_tokens=8)
+        settings: Any = info.model_settings or {}
+        if (settings.get("tool_choice") == "none" and self.obeys) or len(self.requests) > self.after:
+            if info.output_tools:
+                arguments = {"text": self.answer, "count": 3}
+                return ModelResponse([ToolCallPart(info.output_tools[0].name, arguments)], usage=usage)
+            return ModelResponse([TextPart(self.answer)], usage=usage)
+        number = len(self.requests)
+        parts = [ToolCallPart(self.tool, {"a": 1}, f"call-{number}-{index}") for index in range(self.calls)]
+        return ModelResponse(parts, usage=usage)
+
+
+async def add(a: int) -> int:
+    """Add one."""
+    return a + 1
+
+
+def create(script: Script, *tools: Any, **options: Any) -> Agent[None, Any]:
+    functions: tuple[Any, ...] = tools or (add,)
+    return Agent(script.model, tools=[Tool(one) for one in functions], **options)
+
+
+def run(script: Script, limits: Limits, *tools: Any, **options: Any) -> tuple[Any, Result]:
+    returned = asyncio.run(pydantic_ai.run(create(script, *tools, **options), "Count.", limits=limits))
+    return returned.output, result_of(returned)
+
+
+def count_results(messages: list[ModelMessage]) -> int:
+    return sum(isinstance(part, ToolReturnPart) for message in messages for part in message.parts)
+
+
+def test_an_endless_agent_makes_its_turns_and_one_report_with_its_tools() -> None:
+    script = Script()
+    returned = asyncio.run(pydantic_ai.run(create(script), "Count.", limits=Limits(turns=3)))
+    result = result_of(returned)
+    assert returned.output == "I counted."
+    assert (result.stop, result.turns, result.requests, result.text) == ("budget", 3, 4, "I counted.")
+    assert (result.usage.input, result.usage.output, result.usage.cached) == (80, 20, 32)
+    assert [(one.model_settings or {}).get("tool_choice") for one in script.requests] == [None, None, None, "none"]
+    assert [tool.name for tool in script.requests[-1].function_tools] == ["add"]
+    assert "last request" in str(script.messages[-1][-1])
+    assert "last request" not in str(returned.all_messages())
+
+
+def test_run_sync_is_held() -> None:
+    with asyncio.Runner() as runner:
+        asyncio.set_event_loop(runner.get_loop())
+        returned = pydantic_ai.run_sync(create(Script()), "Count.", limits=Limits(turns=2))
+    assert (returned.output, result_of(returned).requests) == ("I counted.", 3)
+
+
+def test_an_agent_that_answers_in_time_has_its_own_answer() -> None:
+    output, result = run(Script(after=1), Limits(turns=3))
+    assert (output, result.stop, result.turns, result.budgets["tool_calls"].used) == ("I counted.", "completed", 2, 1)
+
+
+def test_a_limit_above_the_fifty_requests_of_the_framework_is_reached() -> None:
+    _, result = run(Script(), Limits(turns=55))
+    assert (result.stop, result.turns) == ("budget", 55)
+
+
+@pytest.mark.parametrize("output", [Answer, ToolOutput(Answer, name="answer")])
+def test_typed_output_is_asked_for_in_the_last_request(output: Any) -> None:
+    script = Script()
+    answer, result = run(script, Limits(turns=2), output_type=output)
+    assert (answer, result.stop, result.requests) == (Answer(text="I counted.", count=3), "budget", 3)
+
+
+@pytest.mark.parametrize("output", [Answer, NativeOutput(Answer), PromptedOutput(Answer)])
+def test_typed_output_is_made_if_no_request_is_left(output: Any) -> None:
+    answer, result = run(Script(), Limits(turns=0), output_type=output)
+    assert "Stopped by flyball" in answer.text
+    assert (result.stop, result.requests) == ("budget", 0)
+
+
+def test_calls_in_the_report_are_replaced_by_text() -> None:
+    output, result = run(Script(obeys=False), Limits(turns=2))
+    assert "Stopped by flyball: Maximum agent iterations (2) reached." in output
+    assert (result.stop, result.requests) == ("budget", 3)
+
+
+def test_calls_beyond_the_limit_do_not_run() -> None:
+    script = Script(calls=3)
+    output, result = run(script, Limits(tool_calls=7))
+    assert (count_results(script.messages[-1]), result.budgets["tool_calls"].used) == (7, 7)
+    assert (output, result.stop) == ("I counted.", "budget")
+
+
+def test_blocking_tool_that_hangs_is_left_behind() -> None:
+    def add(a: int) -> int:
+        """Add one."""
+        time.sleep(5)
+        return a
+
+    started = time.monotonic()
+    output, result = run(Script(), Limits(seconds=0.5), add)
+    assert time.monotonic() - started < 4
+    assert (output, result.stop) == ("I counted.", "deadline")
+
+
+def test_agent_in_a_tool_with_the_capability_draws_on_both_limits() -> None:
+    inner = pydantic_ai.govern(Limits(turns=30))
+    helper = create(Script(answer="I helped."), capabilities=[inner])
+
+    async def ask(a: int) -> str:
+        """Ask the helper."""
+        return (await helper.run("Help.")).output
+
+    output, result = run(Script(tool="ask"), Limits(turns=4), ask)
+    assert (output, result.turns, result.budgets["turns"].used) == ("I counted.", 1, 4)
+    assert (inner.result().turns, inner.result().text) == (3, "I helped.")
+
+
+def test_agent_that_is_run_by_the_adapter_in_a_tool_draws_on_both_limits() -> None:
+    helper = create(Script(answer="I helped."))
+
+    async def ask(a: int) -> str:
+        """Ask the helper."""
+        return (await pydantic_ai.run(helper, "Help.", limits=Limits(turns=2))).output
+
+    output, result = run(Script(tool="ask"), Limits(turns=5), ask)
+    assert (output, result.turns, result.budgets["turns"].used) == ("I counted.", 2, 5)
+
+
+def test_depth_of_agents_is_limited() -> None:
+    agents: list[Agent[None, Any]] = []
+
+    async def ask(a: int) -> str:
+        """Ask an agent of the same kind."""
+        return (await agents[0].run("Count.")).output
+
+    capability = pydantic_ai.govern(Limits(turns=3, depth=1))
+    agents.append(create(Script(tool="ask"), ask, capabilities=[capability]))
+    assert asyncio.run(agents[0].run("Count.")).output == "I counted."
+    assert {run.result.turns for run in capability._runs.values()} == {0, 1, 2}  # pyright: ignore[reportPrivateUsage]
+
+
+def test_streamed_run_is_held_by_the_capability() -> None:
+    async def reply(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
+        settings: Any = info.model_settings or {}
+        if settings.get("tool_choice") == "none":
+            for word in ("I ", "counted."):
+                yield word
+        else:
+            yield {0: DeltaToolCall("add", '{"a": 1}')}
+
+    async def main() -> tuple[list[str], Result]:
+        capability = pydantic_ai.govern(Limits(turns=2))
+        agent = Agent(FunctionModel(stream_function=reply), tools=[Tool(add)])
+        async with agent.run_stream("Count.", capabilities=[capability]) as stream:
+            texts = [text async for text in stream.stream_text(debounce_by=None)]
+        return texts, capability.result(stream.run_id)
+
+    texts, result = asyncio.run(main())
+    assert texts[-1] == "I counted."
+    assert (result.stop, result.turns, result.requests) == ("budget", 2, 3)
+
+
+def test_second_capability_leaves_a_governed_run_alone() -> None:
+    capability = pydantic_ai.govern(Limits(turns=9))
+    agent = create(Script(), capabilities=[capability])
+    returned = asyncio.run(pydantic_ai.run(agent, "Count.", limits=Limits(turns=2)))
+    assert (result_of(returned).turns, result_of(returned).requests) == (2, 3)
+
+
+def test_error_of_the_model_fails_the_run() -> None:
+    def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise RuntimeError("no model today")
+
+    with pytest.raises(RuntimeError) as error:
+        asyncio.run(pydantic_ai.run(Agent(FunctionModel(reply)), "Count.", limits=Limits(turns=2)))
+    assert result_of(error.value).stop == "failed"
+
+
+def test_tool_that_needs_approval_pauses_the_run_until_it_is_given() -> None:
+    script = Script(after=1)
+    options: Any = {"tools": [Tool(add, requires_approval=True)], "output_type": [str, DeferredToolRequests]}
+    agent: Agent[None, Any] = Agent(script.model, **options)
+    paused = asyncio.run(pydantic_ai.run(agent, "Count.", limits=Limits(turns=4)))
+    assert (result_of(paused).stop, isinstance(paused.output, DeferredToolRequests)) == ("paused", True)
+    assert isinstance(paused.output, DeferredToolRequests)
+    history, approved = paused.all_messages(), paused.output.build_results(approve_all=True)
+    returned = asyncio.run(
+        pydantic_ai.run(agent, limits=Limits(turns=4), message_history=history, deferred_tool_results=approved)
+    )
+    assert (returned.output, result_of(returned).stop) == ("I counted.", "completed")
+
+
+def test_rules_deny_calls_and_the_model_reads_why(tmp_path: Path) -> None:
+    path = tmp_path / "rule.toml"
+    path.write_text('[rule]\nid = "no"\ntrigger = "on_tool_call"\n[action]\ntype = "deny"\nmessage = "not today"\n')
+    script, store = Script(), MemoryStore()
+    options = AdapterOptions(Limits(turns=2), rules=RuleSet.load(path), store=store)
+    returned = asyncio.run(pydantic_ai.run(create(script), "Count.", options=options))
+    assert count_results(returned.all_messages()) == 0
+    assert "not today" in str(script.messages[1][-1])
+
+
+def test_missing_result_is_an_error() -> None:
+    capability = pydantic_ai.govern()
+    with pytest.raises(UsageError, match="no run"):
+        capability.result()
+    with pytest.raises(UsageError, match="is not known"):
+        capability.result("x")
