@@ -22,6 +22,7 @@ from pydantic import BaseModel, Field
 
 from flyball import Limits, Result
 from flyball.adapters import AdapterOptions, langchain, result_of
+from flyball.adapters.frameworks import AdapterWarning
 from flyball.adapters.langchain_middleware import GovernMiddleware
 from flyball.budget.price import TokenPrice
 from flyball.errors import UsageError
@@ -80,6 +81,11 @@ class Script(BaseChatModel):
             usage_metadata=self.usage,
         )
         return ChatResult(generations=[ChatGeneration(message=message)])
+
+    async def _agenerate(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **settings: Any
+    ) -> ChatResult:
+        return self._generate(messages, **settings)
 
 
 class Answer(BaseModel):
@@ -393,6 +399,28 @@ def test_notices_of_rules_are_added_for_one_request(tmp_path: Path) -> None:
     state = run(model, middleware)
     assert "Hurry." in model.requests[0]["messages"][-1].text
     assert all("Hurry." not in message.text for message in state["messages"])
+
+
+class BlockingTool(BaseTool):
+    name: str = "block"
+    description: str = "Block."
+
+    def _run(self, a: int) -> str:
+        return "done"
+
+
+class BlockingModel(Script):
+    _agenerate = BaseChatModel._agenerate
+
+
+def test_what_blocks_the_end_of_an_event_loop_is_warned_of_once() -> None:
+    middleware = langchain.govern(Limits(turns=1))
+    agent = create_agent(BlockingModel(tool="block"), [add, BlockingTool()], middleware=[middleware])
+    with pytest.warns(AdapterWarning, match="block, BlockingModel blocks") as warned:
+        asyncio.run(agent.ainvoke(TASK))
+        asyncio.run(agent.ainvoke(TASK))
+    assert len(warned) == 1
+    assert "flyball exec" in str(warned[0].message)
 
 
 def test_missing_result_is_an_error() -> None:

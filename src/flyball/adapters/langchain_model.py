@@ -21,7 +21,7 @@ from ..request import Call, Finish, Reply
 from ..wire.bodies import get_dict
 from ..wire.schema_fit import fit_schema
 from .client_retries import HeldModels, without_retries
-from .model_port import CALL_BYTES, MESSAGE_BYTES, SCHEMA_BYTES, AskedModel, Edits, parse_usage
+from .model_port import CALL_BYTES, MESSAGE_BYTES, SCHEMA_BYTES, AskedModel, CountedMessages, Edits, parse_usage
 
 _CAP_FIELDS = ("max_tokens", "max_output_tokens", "num_predict")
 """Names under which models take the longest reply. Most take the first."""
@@ -47,27 +47,10 @@ class HeldModel:
         return cls(_copy_without_retries(model), _find_name(model), cap_field)
 
 
-@dataclass(slots=True)
-class CountedMessages:
-    """Bytes of the messages of a conversation, which mostly grows."""
-
-    known: int = 0
-    newest: BaseMessage | None = None
-    size: int = 0
-
-    def count(self, messages: Sequence[BaseMessage]) -> int:
-        """Return the bytes of the messages."""
-        if len(messages) < self.known or (self.known and messages[self.known - 1] is not self.newest):
-            self.known, self.size = 0, 0
-        self.size += sum(map(_count_bytes, messages[self.known :]))
-        self.known, self.newest = len(messages), messages[-1] if messages else None
-        return self.size
-
-
 def describe_request(request: ModelRequest[Any], counted: CountedMessages) -> AskedModel:
     """Return what the run must know of a request."""
     messages, tools, held = request.messages, request.tools, _MODELS.get(request.model)
-    size = counted.count(messages) + sum(map(_count_tool_bytes, tools)) + len(request.system_prompt or "")
+    size = counted.count(messages, _count_bytes) + sum(map(_count_tool_bytes, tools)) + len(request.system_prompt or "")
     cap = request.model_settings.get(held.cap_field) or getattr(request.model, held.cap_field, None)
     return AskedModel(
         model=held.name,
