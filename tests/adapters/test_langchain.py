@@ -182,6 +182,21 @@ def test_typed_answer_is_made_if_there_is_no_time_for_a_model(strategy: Any) -> 
     assert (middleware.result().stop, middleware.result().requests) == ("budget", 0)
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("strategy", [ToolStrategy(Answer), ProviderStrategy(Answer)])
+def test_text_instead_of_a_typed_answer_is_put_into_one(strategy: Any, is_async: bool) -> None:
+    class Stubborn(Script):
+        def bind_tools(self, tools: Sequence[Any], **settings: Any) -> Any:
+            choice = "none" if settings.get("tool_choice") == "Answer" else settings.get("tool_choice")
+            return super().bind_tools(tools, **settings | {"tool_choice": choice})
+
+    middleware = langchain.govern(Limits(turns=2))
+    agent = create_agent(Stubborn(), [add], middleware=[middleware], response_format=strategy)
+    state: Any = asyncio.run(agent.ainvoke(TASK)) if is_async else agent.invoke(TASK)
+    assert state["structured_response"] == Answer(text="I counted.", count=0)
+    assert (middleware.result().stop, middleware.result().requests) == ("budget", 3)
+
+
 def test_typed_answer_that_cannot_be_made_ends_the_agent_without_one() -> None:
     middleware = langchain.govern(Limits(turns=0))
     agent = create_agent(Script(), [], middleware=[middleware], response_format=ToolStrategy(Even))
