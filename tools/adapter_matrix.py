@@ -49,7 +49,7 @@ class Adapted:
     """Extra of the framework's package."""
 
 
-CREWAI = Framework("CrewAI", "crewai", "crewai", "1.15.0", "1.15.30")
+CREWAI = Framework("CrewAI", "crewai", "crewai", "1.10.1", "1.15.30")
 AGNO = Framework("Agno", "agno", "agno", "2.5.0", "3.1.10")
 SMOLAGENTS = Framework("smolagents", "smolagents", "smolagents", "1.20.0", "1.26.0")
 ADAPTED = {

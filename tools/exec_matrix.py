@@ -19,8 +19,8 @@ from pathlib import Path
 
 from exec_install import NPM_OPTIONS, find_node, run_npm
 from exec_programs import check_stand_in, run_programs
+from exec_table import NOT_TRIED, STORIES
 from exec_table import PROGRAMS as COMMAND_LINES
-from exec_table import STORIES
 
 from flyball import Limits
 from flyball.gateway import Execution, GatewayOptions, execute
@@ -182,6 +182,8 @@ def main() -> int:
     lines = [line for line in (*COMMAND_LINES, *STORIES) if not names or line.name in names]
     print("Command lines, and where each tried to go besides", flush=True)
     results.append(run_programs(lines))
+    for name, reason in NOT_TRIED.items():
+        print(f"--   {name:34} not tried: {reason}", flush=True)
     print("Without a gateway: a stand-in for the outside sees each", flush=True)
     results.append(check_stand_in([line for line in COMMAND_LINES if not names or line.name in names]))
     good, count = (sum(numbers) for numbers in zip(*results, strict=True))

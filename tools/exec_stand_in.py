@@ -22,6 +22,13 @@ _PAIR = LOCKS / "stand_in" / "stand_in.pem"
 _TIMEOUT_S = 5.0
 _MAX_BYTES = 65_536
 _REFUSAL = b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_PROVIDERS = frozenset(
+    {
+        "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "api.githubcopilot.com",
+        "dashscope.aliyuncs.com", "openrouter.ai",
+    }
+)  # fmt: skip
+"""Hosts of models. A request there that cannot be read counts as one to a model."""
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 _TRUSTS = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "CODEX_CA_CERTIFICATE")
 
@@ -46,9 +53,6 @@ class Arrival:
     def __str__(self) -> str:
         encoding = f" ({self.encoding})" if self.encoding else ""
         return f"{self.method or 'TLS'} {self.host}{self.path}{encoding}"
-
-
-_PROVIDERS = frozenset({"api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com"})
 
 
 class StandIn:

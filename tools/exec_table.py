@@ -85,6 +85,12 @@ MINI = CommandLine(
 )
 LLM = CommandLine("llm", ("llm", "-m", "gpt-4o", "--cl", "0", "-T", "llm_version", PROMPT))
 
+NOT_TRIED = {
+    "interpreter": "html2text, which Open Interpreter needs, has no wheel",
+    "aider": "it has no loop of its own",
+    "amp": "it is refused before the start",
+}
+"""Known programs without a lock, with the reason."""
 PROGRAMS = (CLAUDE, CODEX, OPENCODE, GEMINI, QWEN, PI, COPILOT, CONTINUE, CLINE, MINI, LLM)
 
 

@@ -41,7 +41,7 @@ def test_a_program_that_goes_on_after_its_report_gets_two_replies_and_then_error
     ran = run(provider, "plain_agent.py", "stubborn", "99")
     output = json.loads(ran.output)
     assert len(provider.requests) == 4
-    assert Counter(output["statuses"]) == {200: 3 + 1 + 2, 403: 1}
+    assert Counter(output["statuses"]) == {200: 3 + 1 + 2, 400: 1}
     assert output["answers"][0].endswith("Maximum agent iterations (3) reached.")
     assert ran.code == 0
 

@@ -5,16 +5,11 @@ import re
 
 import exec_install
 import pytest
-from exec_table import PROGRAMS, STORIES
+from exec_table import NOT_TRIED, PROGRAMS, STORIES
 
 from flyball.gateway.programs import KNOWN_PROGRAMS, KnownProgram
 
-UNLOCKED = {
-    "interpreter": "one of its packages has no wheel",
-    "aider": "it has no loop of its own",
-    "amp": "it is refused",
-}
-LOCKED = [program for program in KNOWN_PROGRAMS if program.name not in UNLOCKED]
+LOCKED = [program for program in KNOWN_PROGRAMS if program.name not in NOT_TRIED]
 
 
 @pytest.mark.parametrize("program", LOCKED, ids=lambda program: program.name)

@@ -181,7 +181,7 @@ def test_a_compaction_without_a_session_is_found_by_its_summary() -> None:
         assert (gateway.result.turns, len(gateway.chats)) == (2, 1)
 
 
-@pytest.mark.parametrize(("wire", "status"), [("chat", 403), ("messages", 402), ("responses", 400), ("gemini", 400)])
+@pytest.mark.parametrize(("wire", "status"), [("chat", 400), ("messages", 402), ("responses", 400), ("gemini", 400)])
 def test_the_end_is_two_synthetic_replies_and_then_the_error_that_clients_of_the_wire_do_not_repeat(
     client: Client, wire: str, status: int
 ) -> None:
@@ -196,4 +196,4 @@ def test_the_end_is_two_synthetic_replies_and_then_the_error_that_clients_of_the
     replies = [client.post(*requests[wire], x_flyball_run="one") for _ in range(6)]
     assert [reply.status_code for reply in replies] == [200, 200, 200, 200, 200, status]
     assert replies[-1].headers["x-should-retry"] == "false"
-    assert "Maximum agent iterations (2) reached" in str(replies[-1].json()["error"])
+    assert "flyball: the run has ended: Maximum agent iterations (2) reached." in str(replies[-1].json()["error"])

@@ -208,7 +208,7 @@ def test_after_the_report_come_two_synthetic_replies_and_then_an_error_that_clie
         client = openai.OpenAI(base_url=f"{provider.url}/v1", api_key="sk-x", http_client=governed.http_client())
         messages: list[Any] = [{"role": "user", "content": "Go."}]
         texts: list[str] = []
-        with pytest.raises(openai.PermissionDeniedError, match="Maximum agent iterations"):
+        with pytest.raises(openai.BadRequestError, match="Maximum agent iterations"):
             while len(texts) < 20:
                 message = client.chat.completions.create(model="gpt-4o", messages=messages).choices[0].message
                 texts.append(message.content or "")

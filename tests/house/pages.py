@@ -146,9 +146,9 @@ class Session:
 
 
 def assert_same(printed: str, expected: str) -> None:
-    """Blanks at line ends do not count; a line `...` stands for any lines, and `in 0 s` for any time."""
+    """Blanks at line ends do not count; a line `...` stands for any lines or none, and `in 0 s` for any time."""
     lines = ["(?s:.*?)" if line == "..." else re.escape(line.rstrip()) for line in expected.strip().splitlines()]
     lines = [line.replace(re.escape(" in 0 s"), r" in [\d.]+ s") for line in lines]
-    pattern = "\n".join(lines)
+    pattern = "\n".join(lines).replace("(?s:.*?)\n", "(?s:(?:.*?\n)??)")
     text = "\n".join(line.rstrip() for line in printed.strip().splitlines())
     assert re.fullmatch(pattern, text), f"expected:\n{expected}\nprinted:\n{printed}"

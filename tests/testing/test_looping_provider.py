@@ -14,9 +14,9 @@ CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messag
 GEMINI = "/v1beta/models/gemini-2.5-flash:generateContent"
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 USER = {"role": "user", "content": "Count."}
-FIRST = {"role": "user", "parts": [{"text": "Count."}]}
-MODEL_CALL = {"role": "model", "parts": [{"functionCall": {"name": "read", "args": {}}}]}
-RESULT = {"role": "user", "parts": [{"functionResponse": {"name": "read", "response": {}}}]}
+FIRST: dict[str, Any] = {"role": "user", "parts": [{"text": "Count."}]}
+MODEL_CALL: dict[str, Any] = {"role": "model", "parts": [{"functionCall": {"name": "read", "args": {}}}]}
+RESULT: dict[str, Any] = {"role": "user", "parts": [{"functionResponse": {"name": "read", "response": {}}}]}
 
 
 def send(provider: LoopingProvider, path: str, body: Any = None, method: str = "POST", **headers: str) -> Any:
@@ -72,29 +72,29 @@ def test_a_function_may_choose_some_of_the_replies() -> None:
     assert texts == ["I need to go on.", "Done."]
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "problem"),
-    [
-        (CHAT, {"model": "m", "messages": []}, "messages must not be empty"),
-        (CHAT, {"messages": [USER]}, "model"),
-        (MESSAGES, {"model": "m", "max_tokens": 1, "messages": []}, "at least one message"),
-        (
-            MESSAGES,
-            {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]},
-            "non-empty",
-        ),
-        (
-            MESSAGES,
-            {"model": "m", "max_tokens": 1, "messages": [USER], "tools": [{"name": "a"}, {"name": "a"}]},
-            "unique",
-        ),
-        (RESPONSES, {"model": "m", "input": []}, "input must not be empty"),
-        (GEMINI, {"contents": []}, "contents is not specified"),
-        (GEMINI, {"contents": [FIRST, MODEL_CALL]}, "must be followed by function responses"),
-        (GEMINI, {"contents": [FIRST, MODEL_CALL, FIRST]}, "number of function response parts"),
-        (GEMINI, {"contents": [FIRST, {"role": "user", "parts": MODEL_CALL["parts"]}, RESULT]}, "from the model"),
-    ],
-)
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    (CHAT, {"model": "m", "messages": []}, "messages must not be empty"),
+    (CHAT, {"messages": [USER]}, "model"),
+    (MESSAGES, {"model": "m", "max_tokens": 1, "messages": []}, "at least one message"),
+    (
+        MESSAGES,
+        {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]},
+        "non-empty",
+    ),
+    (
+        MESSAGES,
+        {"model": "m", "max_tokens": 1, "messages": [USER], "tools": [{"name": "a"}, {"name": "a"}]},
+        "unique",
+    ),
+    (RESPONSES, {"model": "m", "input": []}, "input must not be empty"),
+    (GEMINI, {"contents": []}, "contents is not specified"),
+    (GEMINI, {"contents": [FIRST, MODEL_CALL]}, "must be followed by function responses"),
+    (GEMINI, {"contents": [FIRST, MODEL_CALL, FIRST]}, "number of function response parts"),
+    (GEMINI, {"contents": [FIRST, {"role": "user", "parts": MODEL_CALL["parts"]}, RESULT]}, "from the model"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "problem"), REFUSED)
 def test_a_request_that_the_real_api_refuses_gets_status_400(
     provider: LoopingProvider, path: str, body: Any, problem: str
 ) -> None:

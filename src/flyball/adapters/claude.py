@@ -122,6 +122,11 @@ class ClaudeRun:
         """Budgets and deadlines of the run."""
         return self._gateway.desk.run.envelope
 
+    @property
+    def outer_envelope(self) -> TurnBudget:
+        """Budgets of the outermost run around this one, or its own."""
+        return self.envelope if self._above is None else self._above.run.outer_envelope
+
     def allow_level(self, level: int) -> bool:
         """Check whether the runs above allow an agent so many levels below the first one."""
         return self._above is None or self._above.run.allow_level(level)

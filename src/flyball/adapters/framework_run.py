@@ -41,6 +41,11 @@ class RunInProgress(Protocol):
         ...
 
     @property
+    def outer_envelope(self) -> TurnBudget:
+        """Budgets of the outermost run around this one, or its own."""
+        ...
+
+    @property
     def is_open(self) -> bool:
         """Whether the run has begun and not ended."""
         ...

@@ -46,7 +46,7 @@ class Framework:
 
 
 CLAUDE = Framework("Claude Agent SDK", "claude-agent-sdk", "claude_agent_sdk", "0.2.150", "0.2.184")
-LANGCHAIN = Framework("LangChain", "langchain", "langchain.agents", "1.0.0", "1.4.7")
+LANGCHAIN = Framework("LangChain", "langchain", "langchain.agents", "1.2.13", "1.4.7")
 LITELLM = Framework("LiteLLM", "litellm", "litellm", "1.83.0", "1.106.2")
 OPENAI_AGENTS = Framework("OpenAI Agents SDK", "openai-agents", "agents", "0.14.0", "0.24.0")
 PYDANTIC_AI = Framework("pydantic-ai", "pydantic-ai-slim", "pydantic_ai", "2.0.0", "2.66.0")

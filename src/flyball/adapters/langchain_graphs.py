@@ -15,7 +15,7 @@ from langgraph.errors import GraphInterrupt
 
 from .agent_conversation import AgentConversation
 from .framework_run import FrameworkRun, find_place
-from .langchain_model import CountedMessages
+from .model_port import CountedMessages
 from .results import attach
 
 OnEnd = Callable[[BaseException | None], object]

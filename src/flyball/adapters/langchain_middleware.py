@@ -13,8 +13,9 @@ from uuid import UUID
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import OmitFromInput
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
-from langchain_core.tools import StructuredTool
+from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
@@ -26,7 +27,7 @@ from .adapter_options import AdapterOptions, renew_run_id
 from .framework_run import FrameworkRun, find_place
 from .frameworks import LANGCHAIN
 from .langchain_graphs import GRAPHS, AgentRun, GraphRun, find_scope
-from .langchain_model import LangChainPort, describe_request
+from .langchain_model import AsyncLangChainPort, LangChainPort, describe_request
 from .results import remember, remember_name
 from .tool_threads import TOOL_THREADS
 
@@ -55,6 +56,7 @@ class GovernMiddleware(Middleware):
         super().__init__()
         GRAPHS.watch()
         self._options = replace(options, registry=options.registry or IterationBudgetRegistry())  # reads the settings
+        self._has_warned = False
         self._graphs: dict[UUID | None, GraphRun] = {}
         """Graphs in progress."""
         self._agents: dict[str, AgentRun] = {}
@@ -101,8 +103,10 @@ class GovernMiddleware(Middleware):
     ) -> Awaitable[ModelResponse[Any]]:
         """Make a request to the model as a turn of the run, or as its last request."""
         agent = self._find(request.state)
+        if not agent.conversation.requests:
+            self._warn_of_unheld(request)
         asked = describe_request(request, agent.counted)
-        return agent.run.aask(agent.conversation, asked, LangChainPort(request, handler))
+        return agent.run.aask(agent.conversation, asked, AsyncLangChainPort(request, handler))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolReply]) -> ToolReply:
         """Make a tool call within the time of the run."""
@@ -126,6 +130,15 @@ class GovernMiddleware(Middleware):
                 return await await_within(seconds, partial(handler, _move_to_thread(request)))
             except TimeIsOver:
                 return _tell_timeout(request)
+
+    def _warn_of_unheld(self, request: ModelRequest[Any]) -> None:
+        """Warn of tools and models that run in threads which the event loop waits for at its end."""
+        blocking = [tool.name for tool in request.tools if isinstance(tool, BaseTool) and is_blocking_class(tool)]
+        if type(request.model)._agenerate is BaseChatModel._agenerate:  # pyright: ignore[reportPrivateUsage]
+            blocking.append(type(request.model).__name__)
+        if blocking and not self._has_warned:
+            self._has_warned = True
+            LANGCHAIN.warn(f"{', '.join(blocking)} blocks, and asyncio.run waits for its thread at the end if it hangs")
 
     @contextmanager
     def _enter(self, request: ToolCallRequest) -> Generator[float]:
@@ -204,6 +217,11 @@ def _move_to_thread(request: ToolCallRequest) -> ToolCallRequest:
         return await asyncio.get_running_loop().run_in_executor(TOOL_THREADS, call)
 
     return replace(request, tool=tool.model_copy(update={"coroutine": run}))
+
+
+def is_blocking_class(tool: BaseTool) -> bool:
+    """Check whether the class of a tool has no async method, so that LangChain runs it in a thread of its own."""
+    return type(tool)._arun is BaseTool._arun  # pyright: ignore[reportPrivateUsage]
 
 
 def _tell_timeout(request: ToolCallRequest) -> ToolMessage:

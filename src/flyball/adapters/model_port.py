@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -12,8 +12,26 @@ from ..errors import ConfigError
 from ..request import Reply
 
 R = TypeVar("R")
+T = TypeVar("T")
 MESSAGE_BYTES, CALL_BYTES, SCHEMA_BYTES = 40, 100, 300
 """Bytes that requests have for each message, call and schema of a tool besides their content, about."""
+
+
+@dataclass(slots=True)
+class CountedMessages:
+    """Bytes of the messages of a conversation, which mostly grows."""
+
+    known: int = 0
+    newest: object = None
+    size: int = 0
+
+    def count(self, messages: Sequence[T], count_bytes: Callable[[T], int]) -> int:
+        """Return the bytes of the messages, of which only new ones are counted."""
+        if len(messages) < self.known or (self.known and messages[self.known - 1] is not self.newest):
+            self.known, self.size = 0, 0
+        self.size += sum(map(count_bytes, messages[self.known :]))
+        self.known, self.newest = len(messages), messages[-1] if messages else None
+        return self.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

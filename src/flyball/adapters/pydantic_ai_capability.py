@@ -18,6 +18,7 @@ from ..result import Result
 from .adapter_options import AdapterOptions, renew_run_id
 from .framework_run import FrameworkRun
 from .frameworks import PYDANTIC_AI
+from .model_port import CountedMessages
 from .pydantic_ai_model import PydanticAIPort, describe_request
 from .results import attach, remember
 from .tool_threads import TOOL_THREADS
@@ -55,6 +56,7 @@ class _GovernedAgentRun(AbstractCapability[Any]):
 
     def __init__(self, capability: GovernCapability, options: AdapterOptions, runs: dict[str, FrameworkRun]) -> None:
         self._capability = capability
+        self._counted = CountedMessages()
         self._options = options
         self._runs = runs
         self._run: FrameworkRun | None = None
@@ -97,7 +99,7 @@ class _GovernedAgentRun(AbstractCapability[Any]):
         if self._run is None:
             return await handler(request_context)
         port = PydanticAIPort(request_context, handler)
-        return await self._run.aask(self._conversation, describe_request(request_context), port)
+        return await self._run.aask(self._conversation, describe_request(request_context, self._counted), port)
 
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any], handler: Any

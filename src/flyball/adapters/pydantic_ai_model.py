@@ -25,17 +25,17 @@ from ..budget.usage import Usage
 from ..request import Call, Finish, Reply
 from ..wire.schema_fit import fit_schema
 from .client_retries import HeldModels, without_retries
-from .model_port import CALL_BYTES, MESSAGE_BYTES, SCHEMA_BYTES, AskedModel, Edits, parse_usage
+from .model_port import CALL_BYTES, MESSAGE_BYTES, SCHEMA_BYTES, AskedModel, CountedMessages, Edits, parse_usage
 
 _infer = lru_cache(8)(infer_model)
 
 
-def describe_request(context: ModelRequestContext) -> AskedModel:
+def describe_request(context: ModelRequestContext, counted: CountedMessages) -> AskedModel:
     """Return what the run must know of a request."""
     parameters, messages = context.model_request_parameters, context.messages
     tools = [*parameters.function_tools, *parameters.output_tools]
     cap = (context.model_settings or {}).get("max_tokens")
-    size = sum(map(_count_bytes, messages)) + sum(len(tool.description or "") + SCHEMA_BYTES for tool in tools)
+    size = counted.count(messages, _count_bytes) + sum(len(tool.description or "") + SCHEMA_BYTES for tool in tools)
     return AskedModel(
         model=_find_name(context.model),
         input_bytes=size,

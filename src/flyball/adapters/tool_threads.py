@@ -47,13 +47,14 @@ class LoopThreads(ThreadPoolExecutor):
 
 
 async def run_apart(function: Callable[..., Awaitable[T]], *args: Any) -> T:
-    """Await a coroutine in an event loop of its own, whose blocking calls keep no other loop from ending."""
+    """Await a function in an event loop of its own, whose blocking calls keep no other loop from ending."""
 
-    async def call() -> T:
-        asyncio.get_running_loop().set_default_executor(LoopThreads())
+    async def wait() -> T:
         return await function(*args)
 
     def work() -> T:
-        return asyncio.run(call())
+        with asyncio.Runner() as runner:
+            runner.get_loop().set_default_executor(LoopThreads())
+            return runner.run(wait())
 
     return await asyncio.get_running_loop().run_in_executor(TOOL_THREADS, partial(copy_context().run, work))

@@ -187,7 +187,7 @@ def describe_plan(options: GatewayOptions, *, is_plan: bool) -> str:
     """Return what holds for a subscription, as a continuation of the limits. Empty if there is none."""
     share = options.plan_share
     limit = "" if share is None else f"; at most {100 * share:g} % of the plan of its subscription"
-    return f"{limit}; dollars are imputed, because a subscription is not billed per token" if is_plan else limit
+    return f"{limit}; dollars are imputed, because the program uses a subscription" if is_plan else limit
 
 
 def _describe_limit(label: str, limit: Resolution) -> str:

@@ -233,7 +233,7 @@ def _iter_conversations(record: RunRecord) -> Iterator[str]:
 
 def _iter_plan(record: RunRecord) -> Iterator[str]:
     """Yield how much of a subscription was used, as its provider told."""
-    yield "Dollars are imputed: a subscription is not billed per token."
+    yield "Dollars are imputed, because the program used a subscription."
     windows = record.data.nested("state").nested("plan").nested("windows")
     for name in windows:
         yield escape_unprintable(f"{100 * windows.nested(name).number('used'):.3g} % of the plan for {name} was used.")

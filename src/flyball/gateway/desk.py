@@ -15,6 +15,7 @@ from ..governor.ending import RunEnding
 from ..governor.govern_options import GovernOptions
 from ..governor.governed_run import GovernedRun
 from ..governor.reservation import Need
+from ..governor.run_in_progress import choose_within
 from ..request import Reply, Usage
 from ..result import Stop
 from ..unit import Unit
@@ -27,13 +28,13 @@ from .gateway_options import EngineOptions
 from .inbound import Inbound, thinks
 from .needs import MIN_REPLY_TOKENS, TOKENS_PER_BYTE, Needs
 from .observer import Observer, open_limits
-from .plan import Plan
 from .program_calls import ProgramCalls
 from .program_time import ProgramTime
 from .reply_reader import ReplyReader
 from .reports import Reports
 from .server_tools import add_fee
 from .side_requests import SideRequest, find_side_request
+from .subscription import Subscription
 from .tasks import begins_task
 from .ticket import Ticket
 
@@ -53,7 +54,7 @@ class Desk:
             unpriced=Unpriced.TOKENS_ONLY,  # the desk refuses models without a price
             registry=options.registry,
             clock=options.clock,
-            within=options.within,
+            within=choose_within(options.within),
             sinks=options.sinks,
             events_kept=options.events_kept,
             run_id=options.run_id,
@@ -76,7 +77,7 @@ class Desk:
         self._queue = asyncio.Lock()
         """Requests wait in line for units that others hold, so that each conversation gets its turn."""
         self._side_requests = 0
-        self.plan = Plan(options.plan_share, is_used=False)
+        self.plan = Subscription(options.plan_share, is_used=False)
         """Subscription of the program, if it uses one."""
 
     async def admit(self, inbound: Inbound) -> Ticket:
@@ -97,7 +98,7 @@ class Desk:
         if side is not None and self._side_requests <= self.run_turns and not chat.reported:
             self._side_requests += 1
             need = replace(need, turns=0, report_tokens=None)
-        elif inbound.digest in self._undelivered and self.run.envelope.claim(retries=1):
+        elif self._undelivered and inbound.digest in self._undelivered and self.run.envelope.claim(retries=1):
             self._undelivered.discard(inbound.digest)
             need = replace(need, turns=0)
         if inbound.route.access is Access.COUNTED:
@@ -311,6 +312,8 @@ class Desk:
             ticket.turn.end()
             if not delivered and ticket.turn.took_place and ticket.turn.counts:
                 self._undelivered.add(ticket.inbound.digest)
+            if not delivered and self.run.active_rules is not None:
+                self.run.active_rules.return_notices(ticket.turn.messages_to_add)
 
     def _open(self, ticket: Ticket) -> Ticket:
         inbound, chat, turn = ticket.inbound, ticket.chat, ticket.turn

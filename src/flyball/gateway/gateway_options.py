@@ -35,7 +35,10 @@ class EngineOptions:
     observe: bool = False
     """Whether nothing is refused or changed, and only recorded."""
     within: TurnBudget | None = None
-    """Shared budget. The claims of this run also count there, and it can refuse them. None means no such budget."""
+    """Shared budget. The claims of this run also count there, and it can refuse them.
+
+    None means that of the run in progress here, if there is one.
+    """
     rules: RuleSet | None = None
     registry: IterationBudgetRegistry | None = None
     clock: Clock = SYSTEM
@@ -61,6 +64,6 @@ class GatewayOptions(EngineOptions):
     pass_keys: bool = False
     """Whether the program gets the real keys. Otherwise it gets stand-ins."""
     is_plan: bool = False
-    """Whether the program is logged in to a subscription, so that nothing is billed per token."""
+    """Whether the program is logged in to a subscription, so that dollars are imputed."""
     allow_ungoverned: bool = False
     """Whether programs that go around the gateway are started all the same."""

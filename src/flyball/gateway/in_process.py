@@ -11,7 +11,6 @@ from weakref import finalize
 import httpx2
 
 from ..errors import UsageError
-from ..governor.run_in_progress import choose_within
 from ..result import Result
 from .client_transport import ClientTransport
 from .engine import Engine
@@ -113,7 +112,6 @@ class transport(TransportOptions, ClientTransport):  # noqa: N801  (reads as a v
             if self._engine is None:
                 # Without a reference to this object, so that a forgotten one ends its run, at the latest at the exit.
                 own: dict[str, Any] = {option.name: getattr(self, option.name) for option in fields(TransportOptions)}
-                own["within"] = choose_within(self.within)
                 engine = Engine(TransportOptions(**own))
                 engine.start()
                 self._engine = engine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..governor.ending import RunEnding
-from ..message import ANTHROPIC, GEMINI, OPENAI, RESPONSES
+from ..message import ANTHROPIC
 from .body import Refused
 from .conversations import Chat
 from .inbound import Inbound
@@ -16,8 +16,11 @@ _MADE_OPENINGS = 100
 """Synthetic replies to conversations that begin after the limit."""
 _ERRORS = 10
 """Errors after which the program is asked to end."""
-_STATUSES = {ANTHROPIC: 402, GEMINI: 400, OPENAI: 403, RESPONSES: 400}
-"""Status that the clients of an API do not ask again after, by the API."""
+_STATUSES = {ANTHROPIC: 402}
+"""Statuses by API, if it is not 400. Measured with the known programs: no other one is repeated by fewer of them.
+
+Claude Code repeats a 400 and takes a 403 for a wrong key. Codex repeats a 403, and Copilot CLI prints its address then.
+"""
 
 
 class Reports:
@@ -98,7 +101,7 @@ class Reports:
     def _refuse(self, inbound: Inbound) -> Refused:
         self._errors += 1
         self.wants_end = self.wants_end or self._errors >= _ERRORS
-        return Refused(_STATUSES[inbound.wire.name], "run_ended", f"Stopped by flyball: {self.stop_sentence}")
+        return Refused(_STATUSES.get(inbound.wire.name, 400), "run_ended", f"the run has ended: {self.stop_sentence}")
 
     def make_last_reply(self, ticket: Ticket) -> Ticket:
         """Return the synthetic reply for a last request that got none in time."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TransportOptions(EngineOptions):
-    """Constructor arguments of `transport`. `within` None means the budgets of the run in progress here, if any."""
+    """Constructor arguments of `transport`."""
 
     upstreams: Mapping[str, str] = field(default_factory=dict[str, str])
     """URLs of further providers by name. OpenAI, Anthropic and Gemini are known, also where their variables lead."""

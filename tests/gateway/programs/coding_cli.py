@@ -19,6 +19,8 @@ from typing import Any
 ARGUMENTS: list[str] = []
 ENV: dict[str, str] = {}
 HOME = Path()
+URLS: list[str] = []
+"""Addresses that were asked."""
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
 
@@ -36,6 +38,7 @@ def direct(version: str = "") -> str:
 
 def send(url: str, body: Any, headers: dict[str, str]) -> Any:
     sent = {"content-type": "application/json", **headers}
+    URLS.append(url)
     try:
         with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), sent), timeout=50) as reply:
             return json.loads(reply.read())

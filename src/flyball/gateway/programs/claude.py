@@ -10,7 +10,7 @@ from pathlib import Path
 from ..environment import check_ways_around
 from .known_program import KnownProgram, SideRequest
 from .launch import Launch
-from .settings_files import Json, get_table
+from .settings_files import Json, get_nested, get_table
 
 _MANAGED = (Path("/etc/claude-code"), Path("/Library/Application Support/ClaudeCode"))
 """Folders of settings that an administrator wrote. They beat everything else."""
@@ -19,6 +19,8 @@ _KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 
 
 def _prepare(launch: Launch) -> None:
+    for path in _list_project_files(launch):
+        launch.check_address("anthropic", _ADDRESS, get_nested(launch.read_json(path), "env", _ADDRESS), path)
     settings = list(_iter_settings(launch))
     variables = _merge_env(settings)
     check_ways_around(variables, "the settings of Claude Code")
@@ -44,10 +46,15 @@ def _find_folder(launch: Launch) -> Path:
 
 def _iter_settings(launch: Launch) -> Iterator[Json]:
     """Yield the settings of the user, the project and the command line, the strongest last."""
-    project = launch.folder / ".claude"
-    for path in (_find_folder(launch) / "settings.json", project / "settings.json", project / "settings.local.json"):
+    for path in (_find_folder(launch) / "settings.json", *_list_project_files(launch)):
         yield launch.read_json(path)
     yield _read_option(launch)
+
+
+def _list_project_files(launch: Launch) -> list[Path]:
+    folder = launch.folder / ".claude"
+    files = [folder / "settings.json", folder / "settings.local.json"]
+    return files if folder != _find_folder(launch) else []
 
 
 def _iter_managed(launch: Launch) -> Iterator[Json]:

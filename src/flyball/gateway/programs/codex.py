@@ -45,7 +45,7 @@ def _prepare(launch: Launch) -> None:
         raise launch.refuse(
             "its login with ChatGPT asks another service",
             "set CODEX_API_KEY, or name that service with --upstream openai=https://chatgpt.com/backend-api/codex, "
-            "which is not tested",
+            "which was tried with a stand-in only",
         )
     else:
         launch.is_plan = bool(login.get("tokens"))

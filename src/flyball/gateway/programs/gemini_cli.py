@@ -10,7 +10,7 @@ from pathlib import Path
 from ..environment import check_ways_around
 from .known_program import KnownProgram, SideRequest
 from .launch import Launch
-from .settings_files import Json, get_table
+from .settings_files import Json, get_nested, get_table
 
 _SYSTEM = {
     "darwin": Path("/Library/Application Support/GeminiCli/settings.json"),
@@ -30,18 +30,21 @@ _AGENT = ("GeminiCLI",)
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
 
-def _read_dotenv(launch: Launch, folder: str) -> dict[str, str]:
+def _read_dotenv(launch: Launch, folder: str, provider: str, address: str) -> dict[str, str]:
     """Return the variables of the first `.env` that these programs find."""
     here, home = launch.folder, launch.find_home()
     for parent in (here, *here.parents, home):
         for path in (parent / folder / ".env", parent / ".env"):
             if path.is_file():
-                return launch.read_dotenv(path)
+                variables = launch.read_dotenv(path)
+                if parent != home and not launch.environment.get(address):
+                    launch.check_address(provider, address, variables.get(address), path)
+                return variables
     return {}
 
 
 def _prepare_gemini(launch: Launch) -> None:
-    for name, value in _read_dotenv(launch, ".gemini").items():
+    for name, value in _read_dotenv(launch, ".gemini", "google", "GOOGLE_GEMINI_BASE_URL").items():
         if name in _GEMINI_VARIABLES:
             launch.environment.setdefault(name, value)
     check_ways_around(launch.environment, "the .env file of Gemini CLI")
@@ -100,7 +103,11 @@ GEMINI_CLI = KnownProgram(
 
 def _prepare_qwen(launch: Launch) -> None:
     settings = list(_iter_qwen_settings(launch))
-    sources = [_read_dotenv(launch, ".qwen")]
+    own = launch.folder / ".qwen" / "settings.json"
+    if launch.folder != launch.find_home() and not launch.environment.get("OPENAI_BASE_URL"):
+        for keys in (("env", "OPENAI_BASE_URL"), ("security", "auth", "baseUrl")):
+            launch.check_address("openai", "OPENAI_BASE_URL", get_nested(launch.read_json(own), *keys), own)
+    sources = [_read_dotenv(launch, ".qwen", "openai", "OPENAI_BASE_URL")]
     for each in settings:
         auth = get_table(each, "security", "auth")
         sources += [get_table(each, "env"), {name: auth.get(key) for name, key, _ in _QWEN}]

@@ -49,7 +49,7 @@ class Launch:
         self.own_keys: dict[str, list[str]] = {}
         """Keys that the program sends by itself, by provider."""
         self.is_plan = False
-        """Whether the program is logged in to a subscription, so that nothing is billed per token."""
+        """Whether the program is logged in to a subscription, so that dollars are imputed."""
         self.changes: list[str] = []
         """Phrases about what was done to the command, for people."""
         self.governed: dict[str, str] = {}
@@ -93,6 +93,14 @@ class Launch:
     def refuse(self, reason: str, remedy: str) -> Ungoverned:
         """Return the error for a program that would go around the gateway."""
         return Ungoverned(f"NOT GOVERNED: {self.title}: {reason}: {remedy}{HOW_TO_RUN_ANYWAY}")
+
+    def check_address(self, provider: str, variable: str, url: object, source: Path) -> None:
+        """Refuse an address in a file of the project: the key of the user would be sent to whoever wrote that file."""
+        if isinstance(url, str) and url and url != self.environment.get(variable) and provider not in self.named:
+            raise self.refuse(
+                f"{source} names an address, to which your key would be sent",
+                f"if you trust it, name it with --upstream {provider}=URL",
+            )
 
     def add_arguments(self, *arguments: str) -> None:
         """Add arguments before all others of the program."""

@@ -25,6 +25,11 @@ def _prepare(launch: Launch) -> None:
         if any({"provider", "enabled_providers"} & config.keys() for config in _iter_folder(launch, folder)):
             raise launch.refuse(f"{folder} names providers, and beats all other settings", "ask its administrator")
     logins = _read_logins(launch)
+    for folder in _list_project_folders(launch):
+        for config in _iter_folder(launch, folder):
+            for name, (variable, _) in _VARIABLES.items():
+                url = get_nested(config, "provider", name, "options", "baseURL")
+                launch.check_address(name, variable, url, folder / "opencode.json")
     for config in _iter_configs(launch):
         for name, (variable, _) in _VARIABLES.items():
             url = get_nested(config, "provider", name, "options", "baseURL")
@@ -56,11 +61,15 @@ def _iter_configs(launch: Launch) -> Iterator[Json]:
     named = launch.environment.get("OPENCODE_CONFIG")
     if named:
         yield launch.read_json(Path(named))
-    here = (*reversed(launch.folder.parents), launch.folder)
     own = launch.environment.get("OPENCODE_CONFIG_DIR")
-    for folder in (*here, *(parent / ".opencode" for parent in here), *([Path(own)] if own else [])):
+    for folder in (*_list_project_folders(launch), *([Path(own)] if own else [])):
         yield from _iter_folder(launch, folder)
     yield launch.parse_json(launch.environment.get(_CONTENT, ""), _CONTENT)
+
+
+def _list_project_folders(launch: Launch) -> list[Path]:
+    here = (*reversed(launch.folder.parents), launch.folder)
+    return [*here, *(parent / ".opencode" for parent in here)]
 
 
 def _iter_folder(launch: Launch, folder: Path) -> Iterator[Json]:

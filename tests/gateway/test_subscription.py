@@ -18,8 +18,8 @@ from flyball.errors import ConfigError, UsageError
 from flyball.gateway.execution import execute
 from flyball.gateway.gateway import Gateway
 from flyball.gateway.gateway_options import GatewayOptions
-from flyball.gateway.plan import Plan
 from flyball.gateway.programs.claude import CLAUDE_CODE
+from flyball.gateway.subscription import Subscription
 from flyball.models.scripted import call, say
 from flyball.request import Usage
 from flyball.testing.server import ModelServer, sent
@@ -81,7 +81,7 @@ def test_a_run_ends_with_a_report_when_its_share_of_the_plan_is_used_up() -> Non
     assert server.requests[0].headers["authorization"] == "Bearer sk-ant-oat01-login"
 
 
-def note(plan: Plan, *replies: Mapping[str, str]) -> Plan:
+def note(plan: Subscription, *replies: Mapping[str, str]) -> Subscription:
     for headers in replies:
         plan.note_reply(headers)
     return plan
@@ -90,7 +90,7 @@ def note(plan: Plan, *replies: Mapping[str, str]) -> Plan:
 def test_the_share_of_codex_is_read_in_percent_with_the_length_of_its_windows() -> None:
     told = {"x-codex-primary-window-minutes": "300", "x-codex-secondary-window-minutes": "10080"}
     plan = note(
-        Plan(0.05, is_used=True),
+        Subscription(0.05, is_used=True),
         {"x-codex-primary-used-percent": "12.5", "x-codex-secondary-used-percent": "3", **told},
         {"x-codex-primary-used-percent": "18.5", "x-codex-secondary-used-percent": "4", **told},
     )
@@ -100,7 +100,9 @@ def test_the_share_of_codex_is_read_in_percent_with_the_length_of_its_windows() 
 
 def test_a_window_that_begins_anew_keeps_what_was_used_before() -> None:
     shares = ("0.90", "0.95", "0.02", "0.04")
-    plan = note(Plan(0.2, is_used=True), *({"anthropic-ratelimit-unified-5h-utilization": share} for share in shares))
+    plan = note(
+        Subscription(0.2, is_used=True), *({"anthropic-ratelimit-unified-5h-utilization": share} for share in shares)
+    )
     assert plan.windows["5 hours"].used == pytest.approx(0.09)
     assert plan.used_up is None
 
@@ -115,7 +117,7 @@ def test_a_window_that_begins_anew_keeps_what_was_used_before() -> None:
     ],
 )
 def test_a_header_that_is_not_known_limits_nothing_and_is_said(name: str, value: str) -> None:
-    plan = note(Plan(0.1, is_used=True), {name: value}, {name: value})
+    plan = note(Subscription(0.1, is_used=True), {name: value}, {name: value})
     assert plan.used_up is None
     first, second = plan.list_remarks()
     assert first == "the provider reported no use of a plan, so --plan-share limited nothing"
@@ -144,8 +146,7 @@ def test_imputed_money_is_labelled_at_the_start_in_the_result_and_in_the_record(
     assert (done.returncode, done.stdout.strip()) == (0, REPORT)
     start, change, share, end = done.stderr.splitlines()
     assert start.endswith(
-        "; at most 30 % of the plan of its subscription; "
-        "dollars are imputed, because a subscription is not billed per token"
+        "; at most 30 % of the plan of its subscription; dollars are imputed, because the program uses a subscription"
     )
     assert (
         change
@@ -158,7 +159,7 @@ def test_imputed_money_is_labelled_at_the_start_in_the_result_and_in_the_record(
         [sys.executable, "-m", "flyball", "why", "last", "--store", f"sqlite:///{tmp_path}/runs.db"],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert "Dollars are imputed: a subscription is not billed per token." in why.stdout
+    assert "Dollars are imputed, because the program used a subscription." in why.stdout
     assert "2 % of the plan for 5 hours was used." in why.stdout
 
 

@@ -39,14 +39,14 @@ class PlanWindow:
         self.last = share
 
 
-class Plan:
+class Subscription:
     """Use of a subscription during a run."""
 
     def __init__(self, max_share: float | None, *, is_used: bool) -> None:
         """Limit the share of the plan that may be used from now on, from 0 to 1. None means no limit."""
         self.max_share = max_share
         self.is_used = is_used
-        """Whether the program is logged in to a subscription, so that nothing is billed per token."""
+        """Whether the program is logged in to a subscription, so that dollars are imputed."""
         self.windows: dict[str, PlanWindow] = {}
         self._not_read: dict[str, str] = {}
         """Headers that are not understood, with their first value."""
