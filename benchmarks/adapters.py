@@ -33,8 +33,6 @@ MAX_RATIO = 1.25
 REGISTRY = IterationBudgetRegistry(settings={})
 """Registry that reads no file: this project's takes 2 ms, in each run."""
 LIMITS = Limits(turns=TURNS + 1, tool_calls=100, tokens=10**9, usd=10**6, seconds=3_600)
-REGISTRY = IterationBudgetRegistry(settings={})
-"""Settings that are read once, as in a service. Each run would read the settings file of its folder."""
 
 
 def prepare_openai_agents() -> tuple[Run, Run]:
