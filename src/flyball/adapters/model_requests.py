@@ -12,12 +12,13 @@ from weakref import WeakKeyDictionary
 
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
-from ..errors import ContextTooLong, ModelError, UsageError
+from ..errors import ContextTooLong, ModelError, Retryable, UsageError
 from ..event import AskedPerson, ModelReplied, ModelRequested, PersonAnswered, ToolEnded, ToolStarted
-from ..governor.client_call import is_unbilled
+from ..governor.client_call import is_temporary, is_unbilled
 from ..governor.model_card import GovernedModel, find_named_model
 from ..governor.report_request import write_report_request
 from ..governor.reservation import Need
+from ..models.failures import is_too_long
 from ..outcome import Status, Success
 from ..person import Question, Verdict
 from ..request import Call, Purpose, Reply
@@ -216,7 +217,9 @@ class ModelRequests:
         if isinstance(error, ModelError):
             return error
         text = f"{type(error).__name__}: {error}"
-        return ContextTooLong(text) if "context" in text and "length" in text else ModelError(text)
+        if is_unbilled(error) and is_too_long("", text):
+            return ContextTooLong(text)
+        return Retryable(text) if is_temporary(error) else ModelError(text)
 
     def _admit(
         self, conversation: AgentConversation, asked: AskedModel, notes: tuple[str, ...]
