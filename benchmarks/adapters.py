@@ -23,13 +23,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from flyball import Limits
+from flyball import IterationBudgetRegistry, Limits
 from flyball.adapters import AdapterOptions
 
 Run = Callable[[], object]
 ENVIRONMENTS = Path(__file__).parents[1] / ".venv" / "adapters"
 TURNS, ROUNDS, TIMES = 20, 9, 3
 MAX_RATIO = 1.25
+REGISTRY = IterationBudgetRegistry(settings={})
+"""Registry that reads no file: this project's takes 2 ms, in each run."""
 LIMITS = Limits(turns=TURNS + 1, tool_calls=100, tokens=10**9, usd=10**6, seconds=3_600)
 
 
@@ -39,7 +41,7 @@ def prepare_openai_agents() -> tuple[Run, Run]:
     from agents.testing import ScriptedModel, assistant_message, function_call
     from agents.usage import Usage
 
-    from flyball.adapters import openai_agents, result_of
+    from flyball.adapters import AdapterOptions, openai_agents, result_of
 
     set_tracing_disabled(True)
 
@@ -59,8 +61,10 @@ def prepare_openai_agents() -> tuple[Run, Run]:
     def run_own() -> None:
         asyncio.run(Runner.run(create_agent(), "Count.", run_config=RunConfig(), max_turns=TURNS))
 
+    options = AdapterOptions(LIMITS, registry=REGISTRY)
+
     def run_governed() -> None:
-        returned = asyncio.run(openai_agents.run(create_agent(), "Count.", limits=LIMITS))
+        returned = asyncio.run(openai_agents.run(create_agent(), "Count.", options=options))
         assert (result_of(returned).turns, result_of(returned).stop) == (TURNS, "completed"), result_of(returned)
 
     return run_own, run_governed
@@ -107,7 +111,7 @@ def prepare_langchain() -> tuple[Run, Run]:
 
     task: Any = {"messages": [HumanMessage("Count.")]}
     create: Any = vars(agents)["create_agent"]
-    middleware = langchain.govern(options=AdapterOptions(LIMITS, model="openai:gpt-4o"))
+    middleware = langchain.govern(options=AdapterOptions(LIMITS, model="openai:gpt-4o", registry=REGISTRY))
 
     def run_own() -> None:
         asyncio.run(create(Script(), [add]).ainvoke(task))
@@ -137,7 +141,7 @@ def prepare_pydantic_ai() -> tuple[Run, Run]:
         return ModelResponse([part], usage=RequestUsage(input_tokens=1_000, output_tokens=50))
 
     agent = Agent(FunctionModel(answer, model_name="gpt-4o"), tools=[add])
-    options = AdapterOptions(LIMITS, model="openai:gpt-4o")
+    options = AdapterOptions(LIMITS, model="openai:gpt-4o", registry=REGISTRY)
 
     def run_own() -> None:
         asyncio.run(agent.run("Count."))
@@ -169,7 +173,7 @@ def prepare_litellm() -> tuple[Run, Run]:
             messages += [{"role": "tool", "tool_call_id": one["id"], "content": "3"} for one in calls or ()]
 
     async def govern_loop() -> None:
-        async with govern(LIMITS) as llm:
+        async with govern(options=AdapterOptions(LIMITS, registry=REGISTRY)) as llm:
             await loop(llm.acompletion)
         assert (llm.result.turns, llm.result.stop) == (TURNS, "completed"), llm.result
 

@@ -27,6 +27,7 @@ def pytest_configure() -> None:
     clear_settings(os.environ)
     for variable in (*_OF_PROVIDERS, "COLUMNS", "LINES"):  # pytest-xdist sets the width of the terminal
         os.environ.pop(variable, None)
+    os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"  # the SDK would send what it traces to its provider
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
         sys.dont_write_bytecode = False  # else each interpreter that a test starts compiles Flyball anew
     slow, examples = [hypothesis.HealthCheck.too_slow], int(os.environ.get("EXAMPLES", "40"))

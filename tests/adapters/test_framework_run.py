@@ -190,6 +190,28 @@ def test_an_error_of_the_model_is_raised_with_its_code_in_the_result() -> None:
     assert (run.result.stop, error["code"], error["message"]) == ("failed", "model_failed", "ValueError: no such model")
 
 
+@pytest.mark.parametrize(
+    ("status", "message", "code"),
+    [
+        (400, "This model's maximum context length is 8,192 tokens.", "context_too_long"),
+        (503, "Overloaded.", "model_unavailable"),
+        (401, "Wrong key.", "model_failed"),
+    ],
+)
+def test_an_error_of_the_provider_has_the_code_of_its_kind(status: int, message: str, code: str) -> None:
+    class Refused(Exception):
+        status_code = status
+
+    def refuse(edits: Edits) -> Reply:
+        raise Refused(message)
+
+    with pytest.raises(Refused), open_run(Limits(retries=0)) as run:
+        ask_for_ever(run, Port(refuse))
+    error = run.result.error
+    assert error is not None
+    assert (error["code"], error["message"]) == (code, f"Refused: {message}")
+
+
 def test_a_framework_that_retries_for_ever_ends_at_the_limit_of_retries() -> None:
     class Busy(Exception):
         status_code = 404

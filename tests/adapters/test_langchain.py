@@ -12,13 +12,15 @@ import pytest
 from langchain import agents
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
+from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import BaseTool, tool
+from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SecretStr
 
 from flyball import Limits, Result
 from flyball.adapters import AdapterOptions, langchain, result_of
@@ -28,6 +30,7 @@ from flyball.budget.price import TokenPrice
 from flyball.errors import UsageError
 from flyball.rules import RuleSet
 from flyball.store import MemoryStore
+from flyball.testing.server import LoopingProvider
 
 create_agent: Any = agents.create_agent
 TASK: Any = {"messages": [HumanMessage("Count.")]}
@@ -93,6 +96,10 @@ class Answer(BaseModel):
     count: int
 
 
+class Text(BaseModel):
+    text: str
+
+
 class Even(Answer):
     def model_post_init(self, _: Any) -> None:
         assert self.text == "even"
@@ -104,7 +111,7 @@ def add(a: int) -> int:
     return a + 1
 
 
-def run(model: Script, middleware: GovernMiddleware, *tools: BaseTool, **options: Any) -> dict[str, Any]:
+def run(model: BaseChatModel, middleware: GovernMiddleware, *tools: BaseTool, **options: Any) -> dict[str, Any]:
     return create_agent(model, [*(tools or (add,))], middleware=[middleware], **options).invoke(TASK)
 
 
@@ -182,12 +189,47 @@ def test_typed_answer_is_made_if_there_is_no_time_for_a_model(strategy: Any) -> 
     assert (middleware.result().stop, middleware.result().requests) == ("budget", 0)
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("strategy", [ToolStrategy(Answer), ProviderStrategy(Answer)])
+def test_text_instead_of_a_typed_answer_is_put_into_one(strategy: Any, is_async: bool) -> None:
+    class Stubborn(Script):
+        def bind_tools(self, tools: Sequence[Any], **settings: Any) -> Any:
+            choice = "none" if settings.get("tool_choice") == "Answer" else settings.get("tool_choice")
+            return super().bind_tools(tools, **settings | {"tool_choice": choice})
+
+    middleware = langchain.govern(Limits(turns=2))
+    agent = create_agent(Stubborn(), [add], middleware=[middleware], response_format=strategy)
+    state: Any = asyncio.run(agent.ainvoke(TASK)) if is_async else agent.invoke(TASK)
+    assert state["structured_response"] == Answer(text="I counted.", count=0)
+    assert (middleware.result().stop, middleware.result().requests) == ("budget", 3)
+
+
 def test_typed_answer_that_cannot_be_made_ends_the_agent_without_one() -> None:
     middleware = langchain.govern(Limits(turns=0))
     agent = create_agent(Script(), [], middleware=[middleware], response_format=ToolStrategy(Even))
     state: Any = agent.invoke(TASK)
     assert state.get("structured_response") is None
     assert "Stopped by flyball" in state["messages"][-1].text
+
+
+def open_model(wire: str, url: str) -> BaseChatModel:
+    if wire == "messages":
+        settings: Any = {"model": "claude-haiku-4-5", "base_url": url, "api_key": "key"}
+        return ChatAnthropic(**settings)
+    is_responses = wire == "responses"
+    return ChatOpenAI(model="gpt-4o", base_url=f"{url}/v1", api_key=SecretStr("key"), use_responses_api=is_responses)
+
+
+@pytest.mark.parametrize("strategy", [None, ToolStrategy(Text)])
+@pytest.mark.parametrize("wire", ["chat", "responses", "messages"])
+def test_provider_accepts_the_last_request(wire: str, strategy: Any) -> None:
+    middleware = langchain.govern(Limits(turns=2, usd=1))
+    with LoopingProvider(report="I counted.") as provider:
+        run(open_model(wire, provider.url), middleware, response_format=strategy)
+        result = middleware.result()
+        assert (result.stop, result.requests, provider.last_requests, provider.refused) == ("budget", 3, 1, [])
+        assert len(provider.requests[-1].body["tools"]) == (1 if strategy is None else 2)
+        assert result.usage.total == sum(usage.total for usage in provider.billed)
 
 
 def test_calls_in_the_report_are_replaced_by_text() -> None:

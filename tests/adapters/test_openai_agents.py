@@ -281,6 +281,12 @@ def test_the_record_is_in_the_store_and_the_events_reach_sinks() -> None:
     assert kinds.count("model_requested") == kinds.count("model_replied") == 2
 
 
+def test_options_may_serve_several_runs() -> None:
+    options = AdapterOptions(Limits(turns=1), store=MemoryStore(), run_id="r1")
+    results = [asyncio.run(run_once(LoopingProvider(), options))[1] for _ in range(2)]
+    assert (results[0].run_id, results[1].run_id != "r1", results[1].store_error) == ("r1", True, None)
+
+
 def test_a_shared_budget_is_drawn_on_and_a_nested_one_too() -> None:
     shared = TurnBudget.create(max_steps=3)
     provider = LoopingProvider(report="I counted.")

@@ -1,11 +1,14 @@
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
 from pydantic import BaseModel
 from pydantic_ai import (
     Agent,
@@ -21,13 +24,23 @@ from pydantic_ai import (
     ToolOutput,
     ToolReturnPart,
 )
+from pydantic_ai.models import Model
+from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.openai import OpenAIProvider
 
 from flyball import Limits, Result
 from flyball.adapters import AdapterOptions, pydantic_ai, result_of
 from flyball.errors import UsageError
 from flyball.rules import RuleSet
 from flyball.store import MemoryStore
+from flyball.testing.server import LoopingProvider
+
+
+class Text(BaseModel):
+    text: str
 
 
 class Answer(BaseModel):
@@ -128,6 +141,32 @@ def test_typed_output_is_made_if_no_request_is_left(output: Any) -> None:
     answer, result = run(Script(), Limits(turns=0), output_type=output)
     assert "Stopped by flyball" in answer.text
     assert (result.stop, result.requests) == ("budget", 0)
+
+
+@asynccontextmanager
+async def open_model(wire: str, url: str) -> AsyncGenerator[Model]:
+    if wire == "messages":
+        async with AsyncAnthropic(base_url=url, api_key="key") as client:
+            yield AnthropicModel("claude-haiku-4-5", provider=AnthropicProvider(anthropic_client=client))
+    else:
+        async with AsyncOpenAI(base_url=f"{url}/v1", api_key="key") as client:
+            kind = OpenAIResponsesModel if wire == "responses" else OpenAIChatModel
+            yield kind("gpt-4o", provider=OpenAIProvider(openai_client=client))
+
+
+@pytest.mark.parametrize("output", [str, Text])
+@pytest.mark.parametrize("wire", ["chat", "responses", "messages"])
+def test_provider_accepts_the_last_request(wire: str, output: Any) -> None:
+    async def main() -> None:
+        with LoopingProvider(report="I counted.") as provider:
+            async with open_model(wire, provider.url) as model:
+                agent: Agent[None, Any] = Agent(model, tools=[Tool(add)], output_type=output)
+                result = result_of(await pydantic_ai.run(agent, "Count.", limits=Limits(turns=2, usd=1)))
+            assert (result.stop, result.requests, provider.last_requests, provider.refused) == ("budget", 3, 1, [])
+            assert len(provider.requests[-1].body["tools"]) == (1 if output is str else 2)
+            assert result.usage.total == sum(usage.total for usage in provider.billed)
+
+    asyncio.run(main())
 
 
 def test_calls_in_the_report_are_replaced_by_text() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from .._internal import validation
@@ -29,6 +29,8 @@ class AdapterOptions(GovernOptions):
     """Function that answers the Question of a rule for a person, sync or async. None means that the call is denied."""
     approver_seconds: float | None = 600.0
     """Seconds to wait for an answer; then it is no. None means no limit. The wait does not use the run's time."""
+    is_used: bool = field(default=False, init=False)
+    """Whether a run has the `run_id` of these options. Later runs get another one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,10 +48,14 @@ def choose_options(limits: Limits | None, options: AdapterOptions | None) -> Ada
     """
     if limits is not None and options is not None:
         raise UsageError("pass limits= or options=AdapterOptions(limits, ...), not both")
-    return AdapterOptions(limits or Limits()) if options is None else options
+    if options is None:
+        return AdapterOptions(limits or Limits())
+    chosen = renew_run_id(options) if options.is_used else options
+    options.is_used = True
+    return chosen
 
 
 def renew_run_id(options: AdapterOptions) -> AdapterOptions:
     """Return the same options with another run id, for options that serve several runs."""
-    default = next(field for field in fields(AdapterOptions) if field.name == "run_id").default_factory
+    default = next(one for one in fields(AdapterOptions) if one.name == "run_id").default_factory
     return replace(options, run_id=default())  # pyright: ignore[reportCallIssue]  # this field has one

@@ -27,7 +27,7 @@ from .adapter_options import AdapterOptions, renew_run_id
 from .framework_run import FrameworkRun, find_place
 from .frameworks import LANGCHAIN
 from .langchain_graphs import GRAPHS, AgentRun, GraphRun, find_scope
-from .langchain_model import LangChainPort, describe_request
+from .langchain_model import AsyncLangChainPort, LangChainPort, describe_request
 from .results import remember, remember_name
 from .tool_threads import TOOL_THREADS
 
@@ -106,7 +106,7 @@ class GovernMiddleware(Middleware):
         if not agent.conversation.requests:
             self._warn_of_unheld(request)
         asked = describe_request(request, agent.counted)
-        return agent.run.aask(agent.conversation, asked, LangChainPort(request, handler))
+        return agent.run.aask(agent.conversation, asked, AsyncLangChainPort(request, handler))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolReply]) -> ToolReply:
         """Make a tool call within the time of the run."""

@@ -10,7 +10,13 @@ from functools import lru_cache
 from typing import Any, cast
 
 from langchain.agents.middleware import ModelRequest, ModelResponse
-from langchain.agents.structured_output import AutoStrategy, OutputToolBinding, ProviderStrategy, ToolStrategy
+from langchain.agents.structured_output import (
+    AutoStrategy,
+    OutputToolBinding,
+    ProviderStrategy,
+    StructuredOutputError,
+    ToolStrategy,
+)
 from langchain.chat_models import init_chat_model
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
@@ -65,13 +71,33 @@ def describe_request(request: ModelRequest[Any], counted: CountedMessages) -> As
 
 @dataclass(frozen=True, slots=True)
 class LangChainPort:
-    """Access to the model of one request. `handler` blocks, or returns an awaitable."""
+    """Access to the model of one request."""
 
     request: ModelRequest[Any]
     handler: Callable[[ModelRequest[Any]], Any]
 
     def send(self, edits: Edits) -> Any:
         """Make the request with these changes."""
+        try:
+            return self._fit(self.handler(self._change(edits)), edits)
+        except StructuredOutputError as error:
+            return self._fit_error(error, edits)
+
+    def _fit(self, reply: ModelResponse[Any], edits: Edits) -> ModelResponse[Any]:
+        """Return the reply, with an answer of the agent's type if the last reply has only text."""
+        message = _find_message(reply)
+        if not edits.is_last or reply.structured_response is not None or message is None or message.tool_calls:
+            return reply
+        return replace(reply, structured_response=_make_answer(self.request.response_format, str(message.text)))
+
+    def _fit_error(self, error: StructuredOutputError, edits: Edits) -> ModelResponse[Any]:
+        """Return a last reply with an answer of the agent's type, for one whose answer was not of that type."""
+        message = getattr(error, "ai_message", None)
+        if not edits.is_last or not isinstance(message, AIMessage):
+            raise error
+        return self.make(str(message.text), ModelResponse([message]))
+
+    def _change(self, edits: Edits) -> ModelRequest[Any]:
         request = self.request
         held = _MODELS.get(request.model if edits.model is None else _ask_by_name(edits.model))
         model, settings = held.model, dict(request.model_settings)
@@ -84,7 +110,7 @@ class LangChainPort:
         messages: list[AnyMessage] = [*request.messages, *(HumanMessage(text) for text in edits.texts)]
         changed = copy(request)  # `override` takes ten times as long
         vars(changed).update(model=model, messages=messages, model_settings=settings)
-        return self.handler(changed)
+        return changed
 
     def read(self, reply: ModelResponse[Any]) -> Reply:
         """Return the text, the calls and the usage of a reply. A call that carries the answer is no call."""
@@ -110,6 +136,17 @@ class LangChainPort:
     def drop_calls(self, reply: ModelResponse[Any], call_ids: Collection[str]) -> ModelResponse[Any]:
         """Return the reply without some of its calls."""
         return replace(reply, result=[_drop_calls(message, call_ids) for message in reply.result])
+
+
+class AsyncLangChainPort(LangChainPort):
+    """Access to the model of one request, whose handler is a coroutine function."""
+
+    async def send(self, edits: Edits) -> ModelResponse[Any]:
+        """Make the request with these changes."""
+        try:
+            return self._fit(await self.handler(self._change(edits)), edits)
+        except StructuredOutputError as error:
+            return self._fit_error(error, edits)
 
 
 def _forbid_calls(model: BaseChatModel, own_tools: int) -> BaseChatModel:

@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextvars import copy_context
-from dataclasses import replace
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, cast
@@ -39,7 +38,7 @@ class LiteLLMCalls:
     def complete(self, model: str, messages: list[Any], arguments: Mapping[str, Any]) -> Any:
         """Make a blocking call."""
         call = self._build(model, messages, arguments)
-        conversation, asked = self._find(call), self._describe(call)
+        conversation, asked = self._find(call), call.describe(self._name(call.model))
         if call.streams:
             return self._stream(conversation, asked, call)
         port = LiteLLMPort(self._module, self._client.completion, call)
@@ -48,7 +47,7 @@ class LiteLLMCalls:
     async def acomplete(self, model: str, messages: list[Any], arguments: Mapping[str, Any]) -> Any:
         """Make a call on an event loop."""
         call = self._build(model, messages, arguments)
-        conversation, asked = self._find(call), self._describe(call)
+        conversation, asked = self._find(call), call.describe(self._name(call.model))
         if call.streams:
             return await self._astream(conversation, asked, call)
         port = LiteLLMPort(self._module, self._client.acompletion, call)
@@ -140,9 +139,6 @@ class LiteLLMCalls:
         if not call.continues or opening not in self._openings:
             self._openings[opening] = conversations.add()
         return self._openings[opening]
-
-    def _describe(self, call: CallArguments) -> AskedModel:
-        return replace(call.describe(), model=self._name(call.model))
 
     def _name(self, model: str) -> str:
         """Return the name of a model with its provider. A router's name stands for its first deployment."""

@@ -76,8 +76,8 @@ class CallArguments:
             for call in message.get("tool_calls") or ():
                 yield str(call.get("id"))
 
-    def describe(self) -> AskedModel:
-        """Return the facts that decisions need."""
+    def describe(self, model: str) -> AskedModel:
+        """Return the facts that decisions need. `model` has the provider before the name."""
         results = {
             str(message.get("tool_call_id")): str(message.get("content"))
             for message in self.messages
@@ -85,7 +85,7 @@ class CallArguments:
         }
         cap = next((self.others[name] for name in _CAPS if isinstance(self.others.get(name), int)), None)
         return AskedModel(
-            model=self.model,
+            model=model,
             input_bytes=len(json.dumps([self.messages, self.others.get("tools")], default=str)),
             messages=len(self.messages),
             max_output_tokens=cap,

@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from ..budget.price import Unpriced
-from ..errors import ContextTooLong, ModelError, UsageError
+from ..budget.registry import IterationBudgetRegistry
+from ..errors import ContextTooLong, ModelError, Retryable, UsageError
 from ..event import AskedPerson, ModelReplied, ModelRequested, PersonAnswered, ToolEnded, ToolStarted
-from ..governor.client_call import is_unbilled
+from ..governor.client_call import is_temporary, is_unbilled
 from ..governor.model_card import GovernedModel, find_named_model
 from ..governor.report_request import write_report_request
 from ..governor.reservation import Need
+from ..models.failures import is_too_long
 from ..outcome import Status, Success
 from ..person import Question, Verdict
 from ..request import Call, Purpose, Reply
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from .adapter_options import AdapterOptions
 
 R = TypeVar("R")
+_cards: WeakKeyDictionary[IterationBudgetRegistry, dict[str, GovernedModel]] = WeakKeyDictionary()
+"""Prices and longest replies of models, by registry: its settings have prices."""
 _REPORT_TOKENS = 500
 """Output tokens to reserve for each report."""
 _MIN_REPLY_TOKENS = 16
@@ -212,7 +217,9 @@ class ModelRequests:
         if isinstance(error, ModelError):
             return error
         text = f"{type(error).__name__}: {error}"
-        return ContextTooLong(text) if "context" in text and "length" in text else ModelError(text)
+        if is_unbilled(error) and is_too_long("", text):
+            return ContextTooLong(text)
+        return Retryable(text) if is_temporary(error) else ModelError(text)
 
     def _admit(
         self, conversation: AgentConversation, asked: AskedModel, notes: tuple[str, ...]
@@ -393,7 +400,7 @@ class ModelRequests:
         if self._options.model != "unknown":
             name = self._options.model
         if name not in self._cards:
-            self._cards[name] = find_named_model(name, self._options)
+            self._cards[name] = _find_card(name, self._options)
         card = self._cards[name]
         money = self._run.envelope.budgets["usd"]
         if card.price is None and money.ceiling is not None and self._refuses_unpriced:
@@ -432,6 +439,16 @@ class ModelRequests:
             None if reply is None else reply.model,
             None if reply is None else reply.id,
         )
+
+
+def _find_card(name: str, options: AdapterOptions) -> GovernedModel:
+    """Return the price of a model and its longest reply. Runs with the same registry look them up once."""
+    if options.registry is None or options.price is not None or options.max_output_tokens is not None:
+        return find_named_model(name, options)
+    known = _cards.setdefault(options.registry, {})
+    if name not in known:
+        known[name] = find_named_model(name, options)
+    return known[name]
 
 
 def parse_arguments(arguments: object) -> Mapping[str, Any]:

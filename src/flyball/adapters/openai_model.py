@@ -127,12 +127,14 @@ class ModelArguments(dict[str, Any]):
 
     def edit(self, edits: Edits) -> dict[str, Any]:
         """Return the arguments of the request to make."""
-        settings: ModelSettings = replace(self["model_settings"], max_tokens=edits.max_output_tokens)
+        settings: ModelSettings = self["model_settings"]
         if edits.is_last:
-            settings.parallel_tool_calls = None
-            settings.tool_choice = "none" if self.tools or self.handoffs else None
+            choice = "none" if self.tools or self.handoffs else None
+            settings = replace(settings, parallel_tool_calls=None, tool_choice=choice)
+        if edits.max_output_tokens != settings.max_tokens:
+            settings = replace(settings, max_tokens=edits.max_output_tokens)
         added = [{"role": "user", "content": text} for text in edits.texts]
-        return {**self, "model_settings": settings, "input": [*self.history, *added]}
+        return {**self, "model_settings": settings, "input": [*self.history, *added] if added else self["input"]}
 
     def describe(self, model: str, open_calls: Collection[str]) -> AskedModel:
         """Return the request in Flyball's form, with the results of the calls that are open."""

@@ -207,6 +207,8 @@ class Reserver:
 
     def release_report(self, kept: Holds) -> None:
         """Release what is reserved for a report."""
+        if kept == NO_HOLDS:  # of most requests
+            return
         self.keep((-kept[0], -kept[1]))
 
     def _find_room(self, need: Need, *, count_held: bool) -> tuple[float, str, TurnBudget]:

@@ -70,7 +70,7 @@ def error_from_response(
     if is_retryable_status(status):
         after = parse_retry_after(headers)
         return Retryable(message, _find_retry_delay(body) if after is None else after)
-    if status == _TOO_LARGE or (status == 400 and _is_too_long(kind, words)):
+    if status == _TOO_LARGE or (status == 400 and is_too_long(kind, words)):
         return ContextTooLong(message)
     if 300 <= status < 400:
         return ModelError(f"{message}. Redirects are not followed, because they would pass on the key: correct the URL")
@@ -85,7 +85,7 @@ def error_from_stream(host: str, error: Mapping[str, Any], secrets: Sequence[str
     is_temporary = kind in _RETRYABLE_KINDS or (isinstance(code, int) and (code in _RETRYABLE_STATUSES or code >= 500))
     if is_temporary or not (kind or words):
         return Retryable(message)
-    return ContextTooLong(message) if _is_too_long(kind, words) else ModelError(message)
+    return ContextTooLong(message) if is_too_long(kind, words) else ModelError(message)
 
 
 def parse_error_body(body: bytes, secrets: Sequence[str] = ()) -> tuple[str, str]:
@@ -126,7 +126,8 @@ def _find_retry_delay(body: bytes) -> float | None:
     return float(match[1]) if match else None
 
 
-def _is_too_long(kind: str, message: str) -> bool:
+def is_too_long(kind: str, message: str) -> bool:
+    """Check whether an error of this kind and message says that the conversation is too long for the model."""
     return bool(_TOO_LONG.search(kind) or _TOO_LONG.search(message))
 
 

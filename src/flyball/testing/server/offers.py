@@ -39,7 +39,7 @@ def _iter_offers(tools: list[Json]) -> Iterator[Offer]:
             if tool.get("name"):
                 keys = ("parameters", "input_schema", "parametersJsonSchema")
                 schema = next((get_dict(tool, key) for key in keys if tool.get(key)), Json())
-                is_free_text = tool.get("type") == "custom" and "input_schema" not in tool  # not Anthropic's type
+                is_free_text = tool.get("type") == "custom" and "input_schema" not in tool  # Anthropic's
                 yield Offer(str(tool["name"]), schema, is_free_text)
 
 
