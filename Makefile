@@ -19,13 +19,13 @@ LOCAL = $(INSTALL) -e '.[local]' --group weights 2>/dev/null || echo "A local mo
 $(shell [ ! -e $(V) ] || { $(BIN)/python -c "" && command -v $(UV) && ! ls -d $(OLD); } >/dev/null 2>&1 || rm -rf $(V))
 
 .NOTPARALLEL:
-.PHONY: demo test test-exec test-adapters check format bench forecast reports soak snapshots screenshots shapes lock clean
+.PHONY: demo test test-exec test-adapters check format bench forecast reports soak snapshots screenshots shapes lock lock-exec clean
 
 demo: $(V)/.demo
 	@$(BIN)/python examples/demo.py
 
 test: $(V)/.dev
-	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+	@$(INDEX); $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-exec: $(V)/.dev
 	@$(INDEX); $(BIN)/python tools/exec_matrix.py $(ARGS)
@@ -68,6 +68,9 @@ shapes: $(V)/.dev
 lock: | $(V)/.uv
 	@$(INDEX); $(UV) pip compile -q -p $(BIN)/python pyproject.toml --all-extras --group dev --group weights --universal \
 	  --generate-hashes --no-header --no-annotate --upgrade -o $(LOCK)
+
+lock-exec: $(V)/.dev
+	@$(INDEX); $(BIN)/python tools/exec_lock.py $(ARGS)
 
 clean:
 	@rm -rf $(V) .hypothesis .mypy_cache .pytest_cache .ruff_cache

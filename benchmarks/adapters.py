@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from flyball import Limits
+from flyball.adapters import AdapterOptions
 
 Run = Callable[[], object]
 TURNS, ROUNDS, TIMES = 20, 9, 3
@@ -56,8 +57,93 @@ def prepare_openai_agents() -> tuple[Run, Run]:
     return run_own, run_governed
 
 
+def prepare_langchain() -> tuple[Run, Run]:
+    """Return the runs of LangChain."""
+    from langchain import agents
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import AIMessage, HumanMessage
+    from langchain_core.outputs import ChatGeneration, ChatResult
+    from langchain_core.tools import tool
+
+    from flyball.adapters import langchain
+
+    class Script(BaseChatModel):
+        model_name: str = "gpt-4o"
+        requests: int = 0
+
+        @property
+        def _llm_type(self) -> str:
+            return "script"
+
+        def bind_tools(self, tools: Any, **settings: Any) -> Any:
+            return self.bind(tools=tools, **settings)
+
+        def _generate(self, *_: Any, **settings: Any) -> ChatResult:
+            self.requests += 1
+            calls = [{"name": "add", "args": {"a": 1, "b": 2}, "id": f"call_{self.requests}"}]
+            message = AIMessage(
+                "Done." if self.requests >= TURNS else "",
+                tool_calls=[] if self.requests >= TURNS else calls,
+                usage_metadata={"input_tokens": 1_000, "output_tokens": 50, "total_tokens": 1_050},
+            )
+            return ChatResult(generations=[ChatGeneration(message=message)])
+
+        async def _agenerate(self, *_: Any, **settings: Any) -> ChatResult:
+            return self._generate()
+
+    @tool
+    async def add(a: int, b: int) -> str:
+        """Add two numbers."""
+        return str(a + b)
+
+    task: Any = {"messages": [HumanMessage("Count.")]}
+    create: Any = vars(agents)["create_agent"]
+    middleware = langchain.govern(options=AdapterOptions(LIMITS, model="openai:gpt-4o"))
+
+    def run_own() -> None:
+        asyncio.run(create(Script(), [add]).ainvoke(task))
+
+    def run_governed() -> None:
+        asyncio.run(create(Script(), [add], middleware=[middleware]).ainvoke(task))
+        result = middleware.result()
+        assert (result.turns, result.stop) == (TURNS, "completed"), result
+
+    return run_own, run_governed
+
+
+def prepare_pydantic_ai() -> tuple[Run, Run]:
+    """Return the runs of pydantic-ai."""
+    from pydantic_ai import Agent, ModelResponse, RequestUsage, TextPart, ToolCallPart
+    from pydantic_ai.models.function import FunctionModel
+
+    from flyball.adapters import pydantic_ai, result_of
+
+    async def add(a: int, b: int) -> str:
+        """Add two numbers."""
+        return str(a + b)
+
+    def answer(messages: list[Any], _: Any) -> ModelResponse:
+        turn = len(messages) // 2 + 1
+        part = TextPart("Done.") if turn == TURNS else ToolCallPart("add", {"a": 1, "b": 2}, f"call_{turn}")
+        return ModelResponse([part], usage=RequestUsage(input_tokens=1_000, output_tokens=50))
+
+    agent = Agent(FunctionModel(answer, model_name="gpt-4o"), tools=[add])
+    options = AdapterOptions(LIMITS, model="openai:gpt-4o")
+
+    def run_own() -> None:
+        asyncio.run(agent.run("Count."))
+
+    def run_governed() -> None:
+        returned = asyncio.run(pydantic_ai.run(agent, "Count.", options=options))
+        assert (result_of(returned).turns, result_of(returned).stop) == (TURNS, "completed"), result_of(returned)
+
+    return run_own, run_governed
+
+
 FRAMEWORKS: dict[str, tuple[str, Callable[[], tuple[Run, Run]]]] = {
     "openai_agents": ("agents", prepare_openai_agents),
+    "langchain": ("langchain", prepare_langchain),
+    "pydantic_ai": ("pydantic_ai", prepare_pydantic_ai),
 }
 """Function of each framework, with the module that it needs."""
 

@@ -30,7 +30,11 @@ TIMEOUT_S = 600
 TOOLS = ("pytest", "hypothesis", "anyio", "trio")
 """Packages of the tests, in their locked versions."""
 EXTRAS = "cli,gateway"
-OFFLINE = {"CREWAI_DISABLE_TELEMETRY": "true", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+OFFLINE = {
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "CREWAI_TRACING_ENABLED": "false",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+}
 """Variables without which frameworks ask the network for what no test needs."""
 
 
@@ -45,8 +49,8 @@ class Adapted:
     """Extra of the framework's package."""
 
 
-CREWAI = Framework("CrewAI", "crewai", "crewai", "1.0.0", "1.15.30")
-AGNO = Framework("Agno", "agno", "agno", "2.3.0", "3.1.10")
+CREWAI = Framework("CrewAI", "crewai", "crewai", "1.10.1", "1.15.30")
+AGNO = Framework("Agno", "agno", "agno", "2.5.0", "3.1.10")
 SMOLAGENTS = Framework("smolagents", "smolagents", "smolagents", "1.20.0", "1.26.0")
 ADAPTED = {
     "openai_agents": Adapted(frameworks.OPENAI_AGENTS),

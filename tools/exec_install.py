@@ -40,7 +40,12 @@ def run_npm(*arguments: str, folder: Path) -> None:
     """Run npm of the locked wheel in a folder."""
     node = find_node()
     npm = node.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    environment = {**os.environ, "PATH": f"{node}{os.pathsep}{os.environ['PATH']}"}
+    path = f"{node}{os.pathsep}{os.environ['PATH']}"
+    environment = {
+        "NODE_USE_SYSTEM_CA": "1",
+        **os.environ,
+        "PATH": path,
+    }  # node brings its own certificates, as uv does
     _run([str(node / "node"), str(npm), *arguments], folder, environment)
 
 

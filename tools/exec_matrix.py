@@ -41,6 +41,7 @@ PYTHON = {
     "agno": ["agno==3.1.10", "openai==3.51.0", "anthropic==2.10.0"],
     "crewai": ["crewai[anthropic]==1.15.30"],
     "claude_agent": ["claude-agent-sdk==0.2.182"],
+    "transport": ["openai==2.54.0", "anthropic==1.17.0", "-e", str(ROOT)],
 }
 VARIANTS = {
     "openai_agents": ["responses", "responses stream", "chat", "chat stream", "chat child"],
@@ -51,6 +52,10 @@ VARIANTS = {
     "agno": ["chat", "responses", "messages"],
     "crewai": ["chat", "messages"],
     "claude_agent": ["alone", "child"],
+    "transport": [
+        *(f"openai {variant}" for variant in ("chat", "stream", "responses", "responses_stream", "state")),
+        *(f"anthropic {variant}" for variant in ("whole", "stream", "thinking")),
+    ],
     "sdk.mjs": ["chat", "stream", "responses", "messages", "mstream"],
     "ai_sdk.mjs": ["chat", "responses", "messages", "chat stream", "responses stream", "messages stream"],
     "openai_agents.mjs": ["responses", "chat_completions"],

@@ -85,8 +85,12 @@ def test_a_conversation_that_begins_after_the_limit_is_not_asked() -> None:
 def test_threads_draw_on_the_same_budgets_and_each_has_its_report() -> None:
     ports = [Port() for _ in range(8)]
     with open_run(Limits(turns=20, tokens=20_000)) as run:
+
+        def ask(port: Port) -> None:
+            ask_for_ever(run, port, f"conversation {id(port)}")
+
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda n: ask_for_ever(run, ports[n], f"conversation {n}"), range(8)))
+            list(pool.map(ask, ports))
         run.complete("Done.")
     work = sum(not edits.is_last for port in ports for edits in port.edits)
     reports = [sum(edits.is_last for edits in port.edits) for port in ports]

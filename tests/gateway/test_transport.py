@@ -185,6 +185,13 @@ def test_a_request_that_cannot_be_governed_is_refused_and_nothing_is_sent(name: 
     assert governed.result.requests == 0
 
 
+def test_a_request_may_be_longer_than_the_usual_limit_of_tokens(provider: LoopingProvider) -> None:
+    body = ONCE | {"messages": [{"role": "user", "content": "word " * 200_000}]}
+    with govern(provider) as governed, governed.http_client() as client:
+        assert client.post(f"{provider.url}/v1/chat/completions", json=body).status_code == 200
+    assert governed.result.flags == ()
+
+
 def test_a_provider_that_is_not_known_is_governed_by_its_name(provider: LoopingProvider) -> None:
     upstreams = {"acme": f"{provider.url}/v1"}
     with govern(provider, upstreams=upstreams) as governed, governed.http_client() as client:

@@ -71,6 +71,13 @@ def test_without_a_with_block_the_run_ends_with_end_and_not_with_its_clients(pro
     assert (governed.result.turns, governed.result.stop, count_threads()) == (2, "completed", 0)
 
 
+def test_requests_share_one_connection_to_the_provider(provider: LoopingProvider) -> None:
+    with govern(provider, Limits(turns=20)) as governed, governed.http_client() as client:
+        for _ in range(20):
+            assert ask(client, provider).status_code == 200
+    assert provider.connections == 1
+
+
 def test_a_request_after_the_end_is_refused_with_an_error_that_clients_do_not_retry(provider: LoopingProvider) -> None:
     with govern(provider) as governed:
         client = governed.http_client()

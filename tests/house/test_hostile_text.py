@@ -259,6 +259,7 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
 BOUNDED = {
     "cli/exec_command.py": "names of variables of the user",
     "gateway/door.py": "a path, which the server bounds, matched by classes of characters",
+    "gateway/plan.py": "names of headers, which HTTP libraries bound, each matched without a repetition of its own",
     "gateway/programs/continue_dev.py": "lines of a file that the user writes, each matched at its start",
     "gateway/programs/recognition.py": "the command line of the user",
     "gateway/last_request.py": "names and descriptions of tools, matched at their start only",

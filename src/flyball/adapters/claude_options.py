@@ -27,14 +27,16 @@ class GovernedOptions(ClaudeAgentOptions):
     """Options for queries that are one run. It ends with the `with` block of the options, if there is one."""
 
     def __enter__(self) -> Self:
+        if isinstance(self.env, GovernedVariables):
+            self.env.run.enter()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if isinstance(self.env, GovernedVariables):
-            self.env.run.end(error)
+            self.env.run.leave(error)
 
     async def __aenter__(self) -> Self:
-        return self
+        return self.__enter__()
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self.__exit__(kind, error, trace)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+M = TypeVar("M")
 T = TypeVar("T")
 _MAX_MODELS = 16
 
@@ -15,18 +16,19 @@ def without_retries(client: Any) -> Any:
     return copy(max_retries=0) if callable(copy) and hasattr(client, "max_retries") else None
 
 
-class ModelCopies:
-    """Copies of models whose clients make no retries. Each is made once."""
+class HeldModels(Generic[M, T]):
+    """Models of a framework as they are asked. Each is prepared once."""
 
-    def __init__(self, copy: Callable[[Any], Any]) -> None:
-        self._copy = copy
-        self._copies: dict[int, tuple[Any, Any]] = {}
-        """Models, kept so that their ids stay theirs, and their copies."""
+    def __init__(self, hold: Callable[[M], T]) -> None:
+        self._hold = hold
+        self._held: dict[int, tuple[M, T]] = {}
+        """Models by their ids. They are kept, so that no other object gets the same id."""
 
-    def get(self, model: T) -> T:
-        """Return the copy of a model."""
-        if id(model) not in self._copies:
-            while len(self._copies) >= _MAX_MODELS:
-                self._copies.pop(next(iter(self._copies)), None)
-            self._copies[id(model)] = (model, self._copy(model))
-        return self._copies[id(model)][1]
+    def get(self, model: M) -> T:
+        """Return a model as it is asked."""
+        found = self._held.get(id(model))
+        if found is None:
+            while len(self._held) >= _MAX_MODELS:
+                self._held.pop(next(iter(self._held)), None)
+            found = self._held[id(model)] = (model, self._hold(model))
+        return found[1]

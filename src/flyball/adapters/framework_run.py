@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextvars import ContextVar, Token
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry
@@ -32,10 +32,32 @@ _MIN_TOOL_S = 0.001
 """Seconds of a call that has no time left. Frameworks refuse 0."""
 
 
+class RunInProgress(Protocol):
+    """Run on whose budgets the runs inside it draw too."""
+
+    @property
+    def envelope(self) -> TurnBudget:
+        """Budgets and deadlines of the run."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run has begun and not ended."""
+        ...
+
+    def allow_level(self, level: int) -> bool:
+        """Check whether an agent may be this many levels below the first one."""
+        ...
+
+    def count_own_level(self, level: int) -> int:
+        """Return a level among all runs as one among the agents of this run."""
+        ...
+
+
 class Place(NamedTuple):
     """Run in progress here, and the number of agents above what is called from here."""
 
-    run: FrameworkRun
+    run: RunInProgress
     level: int
 
     @property
@@ -51,6 +73,16 @@ def find_place() -> Place | None:
     """Return the run in progress here. None if there is none, or if it has ended."""
     place = _place.get()
     return place if place is not None and place.run.is_open else None
+
+
+def enter_place(place: Place) -> Token[Place | None]:
+    """Make a run the one in progress for what is called from here. `leave_place` takes the token."""
+    return _place.set(place)
+
+
+def leave_place(token: Token[Place | None]) -> None:
+    """End what `enter_place` began."""
+    _place.reset(token)
 
 
 class FrameworkRun:

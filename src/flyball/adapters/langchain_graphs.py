@@ -15,6 +15,7 @@ from langgraph.errors import GraphInterrupt
 
 from .agent_conversation import AgentConversation
 from .framework_run import FrameworkRun, find_place
+from .langchain_model import CountedMessages
 from .results import attach
 
 OnEnd = Callable[[BaseException | None], object]
@@ -58,6 +59,7 @@ class AgentRun:
 
     graph: GraphRun
     conversation: AgentConversation
+    counted: CountedMessages = field(default_factory=CountedMessages)
 
     def __post_init__(self) -> None:
         self.graph.agents.add(self)
@@ -83,6 +85,7 @@ class GraphWatch(BaseCallbackHandler):
     """Callbacks that tell of the graphs of this process: a middleware is not told of one that fails or is left."""
 
     run_inline = True
+    ignore_llm = ignore_chat_model = ignore_retriever = True  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
 
     def __init__(self) -> None:
         self._is_watching = False

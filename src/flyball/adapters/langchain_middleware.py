@@ -19,6 +19,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from .._internal.timeouts import TimeIsOver, await_within, call_within
+from ..budget.registry import IterationBudgetRegistry
 from ..errors import UsageError
 from ..result import Result
 from .adapter_options import AdapterOptions, renew_run_id
@@ -53,7 +54,7 @@ class GovernMiddleware(Middleware):
     def __init__(self, options: AdapterOptions) -> None:
         super().__init__()
         GRAPHS.watch()
-        self._options = options
+        self._options = replace(options, registry=options.registry or IterationBudgetRegistry())  # reads the settings
         self._graphs: dict[UUID | None, GraphRun] = {}
         """Graphs in progress."""
         self._agents: dict[str, AgentRun] = {}
@@ -91,14 +92,17 @@ class GovernMiddleware(Middleware):
     ) -> ModelResponse[Any]:
         """Make a request to the model as a turn of the run, or as its last request."""
         agent = self._find(request.state)
-        return agent.run.ask(agent.conversation, describe_request(request), LangChainPort(request, handler))
+        asked = describe_request(request, agent.counted)
+        return agent.run.ask(agent.conversation, asked, LangChainPort(request, handler))
 
-    async def awrap_model_call(
+    # `async def` hooks would cost two thread switches each: LangChain traces their starts and ends in threads.
+    def awrap_model_call(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    ) -> Awaitable[ModelResponse[Any]]:
         """Make a request to the model as a turn of the run, or as its last request."""
         agent = self._find(request.state)
-        return await agent.run.aask(agent.conversation, describe_request(request), LangChainPort(request, handler))
+        asked = describe_request(request, agent.counted)
+        return agent.run.aask(agent.conversation, asked, LangChainPort(request, handler))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolReply]) -> ToolReply:
         """Make a tool call within the time of the run."""
@@ -108,10 +112,15 @@ class GovernMiddleware(Middleware):
             except TimeIsOver:
                 return _tell_timeout(request)
 
-    async def awrap_tool_call(
+    def awrap_tool_call(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolReply]]
+    ) -> Awaitable[ToolReply]:
+        """Make a tool call within the time of the run."""
+        return self._acall(request, handler)
+
+    async def _acall(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolReply]]
     ) -> ToolReply:
-        """Make a tool call within the time of the run."""
         with self._enter(request) as seconds:
             try:
                 return await await_within(seconds, partial(handler, _move_to_thread(request)))

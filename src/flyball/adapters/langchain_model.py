@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
@@ -19,7 +20,7 @@ from ..budget.usage import Usage
 from ..request import Call, Finish, Reply
 from ..wire.bodies import get_dict
 from ..wire.schema_fit import fit_schema
-from .client_retries import ModelCopies, without_retries
+from .client_retries import HeldModels, without_retries
 from .model_port import CALL_BYTES, MESSAGE_BYTES, SCHEMA_BYTES, AskedModel, Edits, parse_usage
 
 _CAP_FIELDS = ("max_tokens", "max_output_tokens", "num_predict")
@@ -28,16 +29,52 @@ _BLOCKS_OF_CALLS = ("tool_use", "function_call", "tool_call")
 _ask_by_name = lru_cache(8)(init_chat_model)
 
 
-def describe_request(request: ModelRequest[Any]) -> AskedModel:
+@dataclass(frozen=True, slots=True)
+class HeldModel:
+    """Model of an agent, as it is asked."""
+
+    model: BaseChatModel
+    """Copy whose clients make no retries of their own."""
+    name: str
+    cap_field: str
+    """Name of the longest reply in its settings."""
+
+    @classmethod
+    def hold(cls, model: BaseChatModel) -> HeldModel:
+        """Return the model as it is to be asked."""
+        fields = type(model).model_fields
+        cap_field = next((name for name in _CAP_FIELDS if name in fields), _CAP_FIELDS[0])
+        return cls(_copy_without_retries(model), _find_name(model), cap_field)
+
+
+@dataclass(slots=True)
+class CountedMessages:
+    """Bytes of the messages of a conversation, which mostly grows."""
+
+    known: int = 0
+    newest: BaseMessage | None = None
+    size: int = 0
+
+    def count(self, messages: Sequence[BaseMessage]) -> int:
+        """Return the bytes of the messages."""
+        if len(messages) < self.known or (self.known and messages[self.known - 1] is not self.newest):
+            self.known, self.size = 0, 0
+        self.size += sum(map(_count_bytes, messages[self.known :]))
+        self.known, self.newest = len(messages), messages[-1] if messages else None
+        return self.size
+
+
+def describe_request(request: ModelRequest[Any], counted: CountedMessages) -> AskedModel:
     """Return what the run must know of a request."""
-    messages, tools = request.messages, request.tools
-    size = sum(map(_count_bytes, messages)) + sum(map(_count_tool_bytes, tools)) + len(request.system_prompt or "")
+    messages, tools, held = request.messages, request.tools, _MODELS.get(request.model)
+    size = counted.count(messages) + sum(map(_count_tool_bytes, tools)) + len(request.system_prompt or "")
+    cap = request.model_settings.get(held.cap_field) or getattr(request.model, held.cap_field, None)
     return AskedModel(
-        model=_find_name(request.model),
+        model=held.name,
         input_bytes=size,
         messages=len(messages),
-        max_output_tokens=request.model_settings.get(_find_cap_field(request.model)) or _find_cap(request.model),
-        tools=tuple(_find_tool_name(tool) for tool in tools),
+        max_output_tokens=cap if isinstance(cap, int) else None,
+        tools=tuple(map(_find_tool_name, tools)),
         has_schema=request.response_format is not None,
         results=_find_results(messages),
     )
@@ -53,16 +90,18 @@ class LangChainPort:
     def send(self, edits: Edits) -> Any:
         """Make the request with these changes."""
         request = self.request
-        model = request.model if edits.model is None else _ask_by_name(edits.model)
-        model, settings = _COPIES.get(model), dict(request.model_settings)
+        held = _MODELS.get(request.model if edits.model is None else _ask_by_name(edits.model))
+        model, settings = held.model, dict(request.model_settings)
         if edits.max_output_tokens is not None:
-            settings[_find_cap_field(model)] = edits.max_output_tokens
+            settings[held.cap_field] = edits.max_output_tokens
         if edits.is_last:
             settings.pop("tool_choice", None)
             settings.pop("parallel_tool_calls", None)
             model = _forbid_calls(model, len(request.tools))
         messages: list[AnyMessage] = [*request.messages, *(HumanMessage(text) for text in edits.texts)]
-        return self.handler(request.override(model=model, messages=messages, model_settings=settings))
+        changed = copy(request)  # `override` takes ten times as long
+        vars(changed).update(model=model, messages=messages, model_settings=settings)
+        return self.handler(changed)
 
     def read(self, reply: ModelResponse[Any]) -> Reply:
         """Return the text, the calls and the usage of a reply. A call that carries the answer is no call."""
@@ -110,9 +149,9 @@ def _forbid_calls(model: BaseChatModel, own_tools: int) -> BaseChatModel:
         except (TypeError, ValueError):  # the provider has no such choice, so the calls of the reply are taken out
             return model.bind_tools(tools, **settings)
 
-    copy = model.model_copy()
-    vars(copy)["bind_tools"] = bind_tools
-    return copy
+    changed = model.model_copy()
+    vars(changed)["bind_tools"] = bind_tools
+    return changed
 
 
 def _copy_without_retries(model: BaseChatModel) -> BaseChatModel:
@@ -127,12 +166,12 @@ def _copy_without_retries(model: BaseChatModel) -> BaseChatModel:
             fields[name] = fields[root].chat.completions
     if not fields:
         return model
-    copy = model.model_copy()
-    vars(copy).update(fields)
-    return copy
+    changed = model.model_copy()
+    vars(changed).update(fields)
+    return changed
 
 
-_COPIES = ModelCopies(_copy_without_retries)
+_MODELS = HeldModels(HeldModel.hold)
 
 
 def _find_no_choice(model: BaseChatModel) -> Any:
@@ -205,16 +244,6 @@ def _find_name(model: BaseChatModel) -> str:
     module = type(model).__module__
     provider = next((provider for provider in ("openai", "anthropic", "google") if provider in module), "")
     return f"{provider}:{name}" if provider and name else str(name or type(model).__name__)
-
-
-def _find_cap_field(model: BaseChatModel) -> str:
-    fields = type(model).model_fields
-    return next((name for name in _CAP_FIELDS if name in fields), _CAP_FIELDS[0])
-
-
-def _find_cap(model: BaseChatModel) -> int | None:
-    cap = getattr(model, _find_cap_field(model), None)
-    return cap if isinstance(cap, int) else None
 
 
 def _find_tool_name(tool: Any) -> str:

@@ -24,7 +24,7 @@ from pydantic_ai.settings import ModelSettings
 from ..budget.usage import Usage
 from ..request import Call, Finish, Reply
 from ..wire.schema_fit import fit_schema
-from .client_retries import ModelCopies, without_retries
+from .client_retries import HeldModels, without_retries
 from .model_port import CALL_BYTES, MESSAGE_BYTES, SCHEMA_BYTES, AskedModel, Edits, parse_usage
 
 _infer = lru_cache(8)(infer_model)
@@ -68,7 +68,7 @@ class PydanticAIPort:
         added = [UserPromptPart(text) for text in edits.texts]
         changed = replace(
             context,
-            model=_COPIES.get(context.model if edits.model is None else _infer(edits.model)),
+            model=_MODELS.get(context.model if edits.model is None else _infer(edits.model)),
             messages=[*context.messages, ModelRequest(added)] if added else context.messages,
             model_settings=cast("ModelSettings", settings),
         )
@@ -119,7 +119,7 @@ def _copy_without_retries(model: Model) -> Model:
     return changed
 
 
-_COPIES = ModelCopies(_copy_without_retries)
+_MODELS = HeldModels(_copy_without_retries)
 
 
 def _find_final_tool(parameters: ModelRequestParameters) -> str | None:

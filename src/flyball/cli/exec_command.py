@@ -103,7 +103,7 @@ def build_options(command: Sequence[str], options: ExecOptions, registry: Iterat
 
     upstreams = dict(_split_pair("--upstream", text, "NAME=URL") for text in options.upstreams)
     return GatewayOptions(
-        limits=Limits(context_tokens=None, **options.limits),
+        limits=Limits(**options.limits),
         upstreams=upstreams,
         variables=_read_variables(options.variables, upstreams),
         pass_keys=options.pass_keys,

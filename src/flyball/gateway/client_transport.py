@@ -119,13 +119,15 @@ class ClientExchange:
 
     def close(self) -> None:
         """Leave the response, and wait until it is counted."""
-        self._pipe.leave()
-        self._pipe.wait_for_end(_SETTLE_S)
+        if not self.is_complete:
+            self._pipe.leave()
+            self._pipe.wait_for_end(_SETTLE_S)
 
     async def aclose(self) -> None:
         """Leave the response, and wait until it is counted, without blocking the event loop."""
-        self._pipe.leave()
-        await self._pipe.await_end(_SETTLE_S)
+        if not self.is_complete:
+            self._pipe.leave()
+            await self._pipe.await_end(_SETTLE_S)
 
     def leave(self) -> None:
         """Leave the response without waiting."""

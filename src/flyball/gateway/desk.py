@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 from ..budget.price import Unpriced
+from ..budget.registry import UNSET
 from ..event import ModelReplied, ModelRequested, Settled
 from ..governor.ending import RunEnding
 from ..governor.govern_options import GovernOptions
@@ -28,7 +30,9 @@ from .observer import Observer, open_limits
 from .plan import Plan
 from .program_calls import ProgramCalls
 from .program_time import ProgramTime
+from .reply_reader import ReplyReader
 from .reports import Reports
+from .server_tools import add_fee
 from .side_requests import SideRequest, find_side_request
 from .tasks import begins_task
 from .ticket import Ticket
@@ -41,8 +45,11 @@ class Desk:
         self._is_per_task = options.per == "task"
         self.observer = Observer(options.limits, options.registry) if options.observe else None
         """Observer of a run whose limits do not hold. None for one whose limits hold."""
+        limits = open_limits() if options.observe else options.limits
+        if limits.context_tokens is UNSET:  # the program fits its requests to its model itself
+            limits = replace(limits, context_tokens=None)
         govern_options = GovernOptions(
-            open_limits() if options.observe else options.limits,
+            limits,
             unpriced=Unpriced.TOKENS_ONLY,  # the desk refuses models without a price
             registry=options.registry,
             clock=options.clock,
@@ -64,7 +71,7 @@ class Desk:
         self.reports = Reports(self.ending)
         self.time = ProgramTime(envelope, self.run.now, self._is_waiting if self._is_per_task else None)
         self._needs = Needs(options, govern_options, envelope, self.observer)
-        self.content = ContentWriter(envelope, options.final_tools, caps_replies=self._needs.is_limited)
+        self.content = ContentWriter(envelope, options.final_tools, self._needs)
         self._undelivered: set[bytes] = set()
         self._queue = asyncio.Lock()
         """Requests wait in line for units that others hold, so that each conversation gets its turn."""
@@ -170,21 +177,30 @@ class Desk:
         """Record that the time for work is over."""
         self.run.record_refusal(self.run.envelope.refuse("seconds"))
 
-    def settle(self, ticket: Ticket, reply: Reply | None, heard_bytes: int, *, service_tier: str | None) -> None:
+    def settle(self, ticket: Ticket, reply: Reply | None, reader: ReplyReader) -> None:
         """Count a request that was answered, wholly or in part."""
         turn, chat = ticket.turn, ticket.chat
         assert turn is not None
+        self._price_calls(ticket, reader.server_calls.counts)
         before, usage = self._read_spent(), None if reply is None else reply.usage
         estimated = usage is None or not usage.total
         if usage is not None and not estimated:
-            turn.settle(usage, service_tier=service_tier)
+            turn.settle(usage, service_tier=reader.service_tier)
             if ticket.side is None:
                 chat.known_input, chat.known_output = usage.input, usage.output
                 chat.known_bytes, chat.known_blobs = ticket.inbound.count_bytes()
         else:
-            usage = Usage(ticket.input_tokens, math.ceil(heard_bytes * TOKENS_PER_BYTE))
+            usage = Usage(ticket.input_tokens, math.ceil(reader.heard_bytes * TOKENS_PER_BYTE))
             turn.settle_observed(usage.input, usage.output)
         self._count(ticket, usage, reply, before, estimated=estimated)
+
+    def _price_calls(self, ticket: Ticket, counts: Mapping[str, int]) -> None:
+        """Set the price of a request to one with the fees of the calls that the provider made in it."""
+        assert ticket.turn is not None
+        model = self._needs.find_model(ticket.inbound)
+        if ticket.inbound.body.get("web_search_options") is not None:
+            counts = {"web_search": 1}
+        ticket.turn.card = add_fee(model, sum(model.fees.get(kind, 0) * count for kind, count in counts.items()))
 
     def note_state(self, chat: Chat, inbound: Inbound, reply_id: str | None, joined_id: str | None) -> None:
         """Record what the provider keeps of a conversation, which later requests name.

@@ -216,8 +216,8 @@ class Exchange:
         if reply is None and not reader.heard_bytes:  # it broke off, and the provider may bill all of it
             self._desk.charge(self._ticket)
             return {}
-        self._desk.settle(self._ticket, reply, reader.heard_bytes, service_tier=reader.service_tier)
-        self._desk.calls.count_at_provider(reader.server_calls)
+        self._desk.settle(self._ticket, reply, reader)
+        self._desk.calls.count_at_provider(reader.server_calls.total)
         self._desk.note_state(self._ticket.chat, self._inbound, reader.state_id, self._delivery.joined_id)
         return self._desk.calls.judge(self._ticket, reply, can_deny=can_deny)
 
@@ -231,7 +231,5 @@ class Exchange:
             if self.must_charge or not self._reader.heard_bytes:
                 self._desk.charge(self._ticket)
             else:
-                self._desk.settle(
-                    self._ticket, self._reader.build_partial_reply(), self._reader.heard_bytes, service_tier=None
-                )
+                self._desk.settle(self._ticket, self._reader.build_partial_reply(), self._reader)
         self._desk.close(self._ticket, delivered=self._delivered)

@@ -15,6 +15,7 @@ from .conversations import Chat
 from .gateway_options import EngineOptions
 from .inbound import BLOB_TOKENS, MIN_THINKING_TOKENS, Inbound
 from .observer import Observer
+from .server_tools import add_fee, compute_max_fee, find_unpriced_kinds
 
 TOKENS_PER_BYTE = 0.4
 """Estimate for text whose tokens are not known. Providers report 0.2 to 0.3 for prose and code."""
@@ -45,9 +46,24 @@ class Needs:
         self.is_limited = self._budgets["tokens"].ceiling is not None or self._budgets.find_ceiling("usd") is not None
         """Whether tokens or money are limited, so that a reply needs a cap."""
 
+    @property
+    def prices_tools(self) -> bool:
+        """Whether tools at the provider need a known fee, because money is limited."""
+        return self._budgets["usd"].ceiling is not None and self._options.unpriced == Unpriced.REFUSE
+
+    def find_unpriced_tools(self, inbound: Inbound) -> set[str]:
+        """Return the kinds of offered tools that must not be offered, because their fee is not known."""
+        if not self.prices_tools:
+            return set()
+        return find_unpriced_kinds(inbound.body, inbound.wire, self.find_model(inbound).fees)
+
+    def find_fee(self, inbound: Inbound) -> int:
+        """Return the highest fee of a request for tools at the provider, in billionths of a dollar."""
+        return compute_max_fee(inbound.body, inbound.wire, self.find_model(inbound).fees) if self.prices_tools else 0
+
     def build(self, inbound: Inbound, chat: Chat) -> Need:
         """Return the need of a request. Raises `Refused` if its price is not known and money is limited."""
-        model = self._find_model(inbound)
+        model = add_fee(self.find_model(inbound), self.find_fee(inbound))
         caps = [cap for cap in (inbound.request.max_output_tokens, model.max_output_tokens) if cap is not None]
         if inbound.request.max_output_tokens is None and self.is_limited:
             caps.append(_DEFAULT_REPLY_TOKENS)
@@ -64,7 +80,8 @@ class Needs:
             is_pending=True,
         )
 
-    def _find_model(self, inbound: Inbound) -> GovernedModel:
+    def find_model(self, inbound: Inbound) -> GovernedModel:
+        """Return the model of a request. Raises `Refused` if its price is not known and money is limited."""
         name = inbound.model
         if name not in self._models:
             self._models[name] = find_named_model(name, self._govern_options)

@@ -82,7 +82,7 @@ class Pipe:
     def leave(self) -> None:
         """Tell the app that the caller wants no more of the response."""
         with self._lock:
-            if self._has_left or self._has_ended:
+            if self._has_left or self._has_ended or self.is_complete:
                 return
             self._has_left = True
             self._messages.clear()

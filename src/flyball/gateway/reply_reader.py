@@ -11,7 +11,7 @@ from ..request import Reply
 from ..wire.bodies import Json
 from ..wire.stream import ReadEvent, StreamReader
 from .inbound import Inbound
-from .server_tools import count_server_calls
+from .server_tools import ServerCallCounter
 
 _FRAME_BYTES = 150
 """Bytes of an event that are not content, roughly."""
@@ -29,7 +29,7 @@ class ReplyReader:
         """Service tier that the reply names. None means the usual one."""
         self.heard_bytes = 0
         """Bytes of the reply's content, roughly."""
-        self.server_calls = 0
+        self.server_calls = ServerCallCounter()
         """Calls that the provider made itself."""
 
     @property
@@ -88,7 +88,7 @@ class ReplyReader:
 
     def _note_facts(self, event: Json) -> None:
         """Note what the parser does not read: service tier, and calls at the provider."""
-        self.server_calls = max(self.server_calls, count_server_calls(event))
+        self.server_calls.note(event)
         for source in (event, event.get("response"), event.get("usage"), event.get("message")):
             if isinstance(source, dict) and isinstance(cast("Json", source).get("service_tier"), str):
                 self.service_tier = cast("Json", source)["service_tier"]

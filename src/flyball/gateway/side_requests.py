@@ -27,6 +27,8 @@ def _has_marks(inbound: Inbound, side: SideRequest) -> bool:
         return False
     if side.max_output_tokens is not None and inbound.request.max_output_tokens != side.max_output_tokens:
         return False
+    if side.path:
+        return inbound.route.path == side.path
     if side.header is not None:
         name, text = side.header
         return text in inbound.headers.get(name, "")

@@ -20,6 +20,8 @@ class GovernedModel(ModelPrice):
     max_output_tokens: int | None = None
     tier_prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
     """Prices of service tiers by name."""
+    fees: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Billionths of a dollar for each use of a tool that runs at the provider, by the kind of tool."""
 
 
 def find_model(options: GovernOptions) -> GovernedModel:
@@ -31,14 +33,16 @@ def find_named_model(model: str, options: GovernOptions) -> GovernedModel:
     """Return the model of this name for a run with these options."""
     provider, _, name = model.partition(":")
     caps, price, tiers = [options.max_output_tokens], options.price, dict[str, TokenPrice]()
+    fees: Mapping[str, int] = {}
     if name and not name.startswith("//"):
         from ..models.by_name import provider_of
-        from ..models.catalog import price_of, tier_prices_of  # imported here, because the tables are large
+        from ..models.catalog import fees_of, price_of, tier_prices_of  # imported here, because the tables are large
         from ..models.output_limits import max_output_tokens_of
         from ..settings import Settings
 
         provider = provider_of(provider)
         caps.append(max_output_tokens_of(provider, name))
+        fees = fees_of(provider, name)
         if price is None:
             settings = Settings.load() if options.registry is None else options.registry.settings
             price = price_of(provider, name, settings)
@@ -46,4 +50,4 @@ def find_named_model(model: str, options: GovernOptions) -> GovernedModel:
                 tiers = tier_prices_of(provider, name)
     reserve_price = price.highest(*tiers.values()) if isinstance(price, TokenPrice) else price
     max_output_tokens = min((cap for cap in caps if cap is not None), default=None)
-    return GovernedModel(name or provider, price, reserve_price, max_output_tokens, tiers)
+    return GovernedModel(name or provider, price, reserve_price, max_output_tokens, tiers, fees)

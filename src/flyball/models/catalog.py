@@ -6,6 +6,7 @@ Nothing is fetched, and the package is imported only when the catalog is used.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -15,7 +16,7 @@ from .._internal import validation
 from ..budget.price import Price, Tier, TokenPrice
 from ..errors import ConfigError, SettingError, suggest_names
 from ..settings import Setting, Settings
-from ..unit import Unit
+from ..unit import NANO, Unit
 from .model import Model
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ _UNUSED_PRICE_FIELDS = {
     "web_searches_kcount",
 }
 """Extra costs that no request of ours causes."""
+_FEE_FIELDS = {"web_search": "web_searches_kcount", "file_search": "storage_searches_kcount"}
+"""Fields of fees for a thousand uses of a tool that runs at the provider, by the tool."""
 
 
 def find_price(model: Model, settings: Settings) -> Price | None:
@@ -79,6 +82,19 @@ def tier_prices_of(provider: str | None, name: str) -> dict[str, TokenPrice]:
             if price is not None:
                 prices[str(variant.when["service_tier"])] = price
     return prices
+
+
+def fees_of(provider: str | None, name: str) -> dict[str, int]:
+    """Return the fees for each use of the provider's own tools, in billionths of a dollar. Tools without a known fee
+    are left out."""
+    model = _find_model(provider, name)
+    prices = [] if model is None else [vars(price) for price in _iter_current_prices(model)]
+    known = {tool: [price[field] for price in prices if price.get(field)] for tool, field in _FEE_FIELDS.items()}
+    return {
+        tool: math.ceil(max(fees) * NANO / 1_000)
+        for tool, fees in known.items()
+        if fees and all(isinstance(fee, Decimal) for fee in fees)
+    }
 
 
 def context_tokens_of(provider: str | None, name: str) -> int | None:

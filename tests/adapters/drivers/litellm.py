@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flyball.adapters import AdapterOptions, litellm
+from flyball.adapters.frameworks import LITELLM
 from flyball.adapters.litellm import GovernedLiteLLM
 
 from ..stories.plan import AgentPlan
@@ -67,9 +68,7 @@ class Loop:
             api_key="key",
         )
         if self.streamed:
-            from litellm import stream_chunk_builder
-
-            reply = stream_chunk_builder([chunk async for chunk in reply])
+            reply = LITELLM.load().stream_chunk_builder([chunk async for chunk in reply])
         return reply.choices[0].message
 
     def _delegate(self, child: AgentPlan) -> Callable[..., Any]:

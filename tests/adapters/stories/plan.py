@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol, cast
 
@@ -16,9 +16,11 @@ from flyball.models.scripted import Line
 from flyball.testing.server import LoopingProvider, Sent, StatusReply
 from flyball.wire.bodies import Json, get_dict, get_dicts
 
-MAX_REQUESTS = 40
+MAX_REQUESTS = 15
 """Requests after which a provider lets a program end that nothing has stopped."""
 MODEL = "gpt-4o"
+SECONDS, TOKENS = 0.6, 3_000
+"""Limits in stories. A driver whose framework needs more for a few turns has `seconds` and `tokens`."""
 
 ToolFunction = Callable[..., Awaitable[str]] | Callable[..., str]
 
@@ -93,7 +95,19 @@ class StoryProvider(LoopingProvider):
         if len(self.requests) > MAX_REQUESTS:
             return Line("I was not stopped.")
         names = [str(get_dict(tool, "function").get("name") or tool.get("name")) for tool in get_dicts(body, "tools")]
-        return self._choose(names)
+        plain = {name.rpartition("__")[2]: name for name in names}  # some frameworks put `mcp__SERVER__` before a name
+        return _rename_calls(self._choose(list(plain)), plain)
+
+
+def _rename_calls(
+    answer: Line | Sent | StatusReply | None, names: Mapping[str, str]
+) -> Line | Sent | StatusReply | None:
+    """Return an answer whose calls have the names that the request offers."""
+    if isinstance(answer, Sent):
+        return replace(answer, line=cast("Line", _rename_calls(answer.line, names)))
+    if isinstance(answer, Line):
+        return replace(answer, calls=tuple((names.get(name, name), arguments) for name, arguments in answer.calls))
+    return answer
 
 
 @dataclass
@@ -126,6 +140,10 @@ class Bench:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
+        self.seconds: float = getattr(driver, "seconds", SECONDS)
+        """Limit of time in stories about something that hangs."""
+        self.tokens: int = getattr(driver, "tokens", TOKENS)
+        """Limit of tokens, for several turns."""
         self.calls: list[str] = []
         """Names of the tools that ran, once for each call."""
 

@@ -66,7 +66,7 @@ async def tell_hung_tool(bench: Bench) -> Verdict:
 
     with StoryProvider() as provider:
         async with bench.serve(provider) as session:
-            plan, limits = AgentPlan(tools=[wait]), Limits(seconds=SECONDS)
+            plan, limits = AgentPlan(tools=[wait]), Limits(seconds=bench.seconds)
             ran, is_held = await bench.run_with_watchdog(session, plan, limits, released.set)
     return judge_time(ran, is_held and bool(ran.text))
 
@@ -85,10 +85,10 @@ async def tell_hung_function(bench: Bench) -> Verdict:
 
         async def run() -> Ran:
             async with bench.serve(provider) as session:
-                return await bench.run(session, AgentPlan(tools=[wait]), Limits(seconds=SECONDS))
+                return await bench.run(session, AgentPlan(tools=[wait]), Limits(seconds=bench.seconds))
 
         task = asyncio.ensure_future(asyncio.to_thread(lambda: asyncio.run(run())))
-        done, _ = await asyncio.wait({task}, timeout=SECONDS * WATCHDOG_FACTOR + WATCHDOG_S)
+        done, _ = await asyncio.wait({task}, timeout=bench.seconds * WATCHDOG_FACTOR + WATCHDOG_S)
         released.set()
         ran = await task
     return judge_time(ran, bool(done) and bool(ran.text))
@@ -96,10 +96,10 @@ async def tell_hung_function(bench: Bench) -> Verdict:
 
 @story("a hung model")
 async def tell_hung_model(bench: Bench) -> Verdict:
-    late = say("I was not stopped.").after(WATCHDOG_FACTOR * SECONDS + WATCHDOG_S)
+    late = say("I was not stopped.").after(WATCHDOG_FACTOR * bench.seconds + WATCHDOG_S)
     with StoryProvider(lambda names: late) as provider:
         async with bench.serve(provider) as session:
-            plan, limits = AgentPlan(tools=[bench.create_counter()]), Limits(seconds=SECONDS)
+            plan, limits = AgentPlan(tools=[bench.create_counter()]), Limits(seconds=bench.seconds)
             ran, is_held = await bench.run_with_watchdog(session, plan, limits, lambda: None)
     return judge_time(ran, is_held and ran.text == "The report.")
 
@@ -131,9 +131,11 @@ async def tell_stream_without_usage(bench: Bench) -> Verdict:
     with StoryProvider(tells_usage=False) as provider:
         async with bench.serve(provider) as session:
             plan = AgentPlan(tools=[bench.create_counter()])
-            ran = await bench.run(session, plan, Limits(tokens=3_000), streamed=True)
+            ran = await bench.run(session, plan, Limits(tokens=bench.tokens), streamed=True)
         largest = max(usage.total for usage in provider.billed)
-        return judge(sum(usage.total for usage in provider.billed), 3_000, largest, "max_tokens_reached" in ran.flags)
+        return judge(
+            sum(usage.total for usage in provider.billed), bench.tokens, largest, "max_tokens_reached" in ran.flags
+        )
 
 
 @story("retries of the client")
@@ -271,7 +273,7 @@ async def tell_second_run(bench: Bench) -> Verdict:
 async def tell_garbage_usage(bench: Bench) -> Verdict:
     with StoryProvider(lambda names: sent(call("add", a=1), usage=GARBAGE)) as provider:
         async with bench.serve(provider) as session:
-            ran = await bench.run(session, AgentPlan(tools=[bench.create_counter()]), Limits(tokens=3_000))
+            ran = await bench.run(session, AgentPlan(tools=[bench.create_counter()]), Limits(tokens=bench.tokens))
         if ran.stop == "budget" and "max_tokens_reached" in ran.flags:
             return Verdict.ENFORCED
         return Verdict.NOTICED if ran.stop == "failed" else Verdict.UNSEEN

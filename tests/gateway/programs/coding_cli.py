@@ -1,5 +1,7 @@
 # pyright: basic
-"""Stand-ins for known command lines: each finds its address as the real one does, and loops. Usage: coding_cli.py NAME.
+"""Stand-ins for known command lines: each finds its address as the real one does, and loops.
+
+Usage: coding_cli.py NAME ARGUMENT...
 
 One that finds no address asks DIRECT_URL, as the real one would ask its provider. Prints its last text.
 """
@@ -14,8 +16,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-NAME, ARGUMENTS, ENV = sys.argv[1], sys.argv[2:], os.environ
-HOME = Path(ENV["HOME"])
+ARGUMENTS: list[str] = []
+ENV: dict[str, str] = {}
+HOME = Path()
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
 
@@ -207,4 +210,14 @@ PROGRAMS = {
     "aider": mini,
     "llm": llm,
 }
-print(PROGRAMS[NAME]())
+
+
+def run(name: str, arguments: list[str], environment: dict[str, str]) -> str:
+    """Run a stand-in in this process, as if it were started with these."""
+    global ARGUMENTS, ENV, HOME
+    ARGUMENTS, ENV, HOME = arguments, environment, Path(environment["HOME"])
+    return PROGRAMS[name]()
+
+
+if __name__ == "__main__":
+    print(run(sys.argv[1], sys.argv[2:], dict(os.environ)))

@@ -42,4 +42,4 @@ def create_launch(command: Sequence[str], environment: Mapping[str, str], named:
     program, start = identify(command, KNOWN_PROGRAMS)
     if program is None:
         return Launch(command, environment)
-    return Launch(command, environment, program.title, start, named, program.prepare, program.point)
+    return Launch(command, environment, program.title, program.version, start, named, program.prepare, program.point)

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
 from .known_program import KnownProgram, SideRequest
 from .launch import Launch
 from .settings_files import Json, get_nested, get_table
 
 _LOCAL = frozenset({"ollama", "ollama-chat", "lmstudio", "oss"})
+_SYSTEM = Path("/etc/codex/config.toml")
+_WITH_VALUE = frozenset(
+    {
+        "-c", "--config", "-m", "--model", "-p", "--profile", "-s", "--sandbox", "-a", "--ask-for-approval",
+        "-C", "--cd", "-i", "--image", "--add-dir", "--enable", "--disable", "--local-provider",
+    }
+)  # fmt: skip
+"""Options before a subcommand that take a value."""
 
 
 def _prepare(launch: Launch) -> None:
     config = _read_config(launch)
-    if launch.arguments[:1] == ["cloud"]:
+    if _find_subcommand(launch.arguments) == "cloud":
         raise launch.refuse("`codex cloud` runs at its vendor", "use codex exec")
     provider = _get_provider(launch, config)
     if "--oss" in launch.arguments or provider in _LOCAL:
@@ -42,19 +51,47 @@ def _prepare(launch: Launch) -> None:
         launch.is_plan = bool(login.get("tokens"))
 
 
+def _find_subcommand(arguments: list[str]) -> str | None:
+    words = iter(arguments)
+    for word in words:
+        if not word.startswith("-"):
+            return word
+        if word in _WITH_VALUE:
+            next(words, None)
+    return None
+
+
 def _read_config(launch: Launch) -> Json:
-    path = launch.find_folder("CODEX_HOME", ".codex") / "config.toml"
+    """Return the configuration of the system and the user, with the profile that was chosen."""
+    folder = launch.find_folder("CODEX_HOME", ".codex")
+    config = _read_toml(launch, _SYSTEM) | _read_toml(launch, folder / "config.toml")
+    profile = launch.get_option("--profile", "-p") or config.get("profile")
+    config |= get_table(config, "profiles", str(profile))  # where older versions have it
+    return config | _read_toml(launch, folder / f"{profile}.config.toml")
+
+
+def _read_toml(launch: Launch, path: Path) -> Json:
     try:
-        config = tomllib.loads(launch.read_text(path))
+        return tomllib.loads(launch.read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise launch.refuse(f"{path} is not valid TOML ({error})", "correct it") from None
-    profile = launch.get_option("--profile", "-p") or config.get("profile")
-    return config | get_table(config, "profiles", str(profile))
+
+
+def _check_projects(launch: Launch) -> None:
+    """Refuse a project that names a provider, because Codex reads that only if it trusts the project."""
+    home = launch.find_folder("CODEX_HOME", ".codex")
+    for folder in (launch.folder, *launch.folder.parents):
+        path = folder / ".codex" / "config.toml"
+        if path.parent != home and _read_toml(launch, path).get("model_provider", "openai") != "openai":
+            raise launch.refuse(f"{path} names a provider", "choose one with -c model_provider=openai")
 
 
 def _get_provider(launch: Launch, config: Json) -> str:
     given = [value for key, value in _iter_config(launch) if key == "model_provider"]
-    return given[-1] if given else str(config.get("model_provider") or "openai")
+    if given:
+        return given[-1]
+    _check_projects(launch)
+    return str(config.get("model_provider") or "openai")
 
 
 def _iter_config(launch: Launch) -> list[tuple[str, str]]:
@@ -125,5 +162,6 @@ CODEX = KnownProgram(
         SideRequest(
             name="compaction", agents=("codex",), header=("x-codex-turn-metadata", '"compaction"'), is_compaction=True
         ),
+        SideRequest(name="compaction", agents=("",), path="/responses/compact", is_compaction=True),
     ),
 )

@@ -32,7 +32,7 @@ _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
 def _read_dotenv(launch: Launch, folder: str) -> dict[str, str]:
     """Return the variables of the first `.env` that these programs find."""
-    here, home = Path.cwd(), launch.find_home()
+    here, home = launch.folder, launch.find_home()
     for parent in (here, *here.parents, home):
         for path in (parent / folder / ".env", parent / ".env"):
             if path.is_file():
@@ -48,7 +48,7 @@ def _prepare_gemini(launch: Launch) -> None:
     if not launch.environment.get("GEMINI_API_KEY"):
         raise launch.refuse("its login with Google asks another service", "set GEMINI_API_KEY")
     system = launch.environment.get(_SYSTEM_VARIABLE) or _SYSTEM.get(sys.platform, _SYSTEM["linux"])
-    for path in (Path.cwd() / ".gemini" / "settings.json", Path(system)):  # both beat the settings of the user
+    for path in (launch.folder / ".gemini" / "settings.json", Path(system)):  # both beat the settings of the user
         auth = get_table(launch.read_json(path), "security", "auth")
         if any(auth.get(name, _KEY_TYPE) != _KEY_TYPE for name in ("selectedType", "enforcedType")):
             raise launch.refuse(f"{path} chooses another login", "take `security.auth` out of it")
@@ -119,7 +119,7 @@ def _prepare_qwen(launch: Launch) -> None:
 
 
 def _iter_qwen_settings(launch: Launch) -> Iterator[Json]:
-    for path in (Path.cwd() / ".qwen" / "settings.json", launch.find_home() / ".qwen" / "settings.json"):
+    for path in (launch.folder / ".qwen" / "settings.json", launch.find_home() / ".qwen" / "settings.json"):
         yield launch.read_json(path)
 
 

@@ -18,6 +18,8 @@ class SideRequest:
     """Starts of the user agent. One of them must fit."""
     text: str = ""
     """Text in the instructions, or in the first or last message."""
+    path: str = ""
+    """Path of the API, if it alone is the mark."""
     header: tuple[str, str] | None = None
     """Header, and a text in its value."""
     max_output_tokens: int | None = None

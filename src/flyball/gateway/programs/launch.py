@@ -25,6 +25,7 @@ class Launch:
         command: Sequence[str],
         environment: Mapping[str, str],
         title: str = "",
+        version: str = "",
         start: int = 1,
         named: Collection[str] = (),
         prepare: Callable[[Launch], None] | None = None,
@@ -32,6 +33,8 @@ class Launch:
     ) -> None:
         self.title = title
         """Name of the program, for people. Empty if it is not known."""
+        self.version = version
+        """Version of the program that was tested."""
         self._steps = prepare, point
         self._given = tuple(command), dict(environment)
         self.command = list(command)
@@ -79,7 +82,7 @@ class Launch:
         """Return a sentence for people about what was done to the command, if anything was."""
         if not self.changes:
             return ()
-        title = f"{self.title}: " if self.governed else ""
+        title = f"{self.title} (tested with {self.version}): " if self.governed else ""
         return (f"{title}{'; '.join(self.changes)}",)
 
     @property

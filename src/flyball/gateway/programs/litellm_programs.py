@@ -91,7 +91,7 @@ OPEN_INTERPRETER = KnownProgram(
 
 def _prepare_aider(launch: Launch) -> None:
     """Read what aider reads. Its `.env` beats the environment, so an address there cannot be moved."""
-    files = (launch.find_home() / ".env", Path.cwd() / ".env", Path(launch.get_option("--env-file") or ".env"))
+    files = (launch.find_home() / ".env", launch.folder / ".env", Path(launch.get_option("--env-file") or ".env"))
     names = {"OPENAI_API_BASE", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE", "AIDER_OPENAI_API_BASE"}
     for path in files:
         variables = launch.read_dotenv(path)

@@ -16,10 +16,14 @@ _VARIABLES = {
     "google": ("GOOGLE_GEMINI_BASE_URL", ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY")),
 }
 """Variables of address and key by provider."""
+_MANAGED = (Path("/etc/opencode"), Path("/Library/Application Support/opencode"))
 _CONTENT = "OPENCODE_CONFIG_CONTENT"
 
 
 def _prepare(launch: Launch) -> None:
+    for folder in _MANAGED:
+        if any({"provider", "enabled_providers"} & config.keys() for config in _iter_folder(launch, folder)):
+            raise launch.refuse(f"{folder} names providers, and beats all other settings", "ask its administrator")
     logins = _read_logins(launch)
     for config in _iter_configs(launch):
         for name, (variable, _) in _VARIABLES.items():
@@ -47,15 +51,21 @@ def _read_logins(launch: Launch) -> Json:
 def _iter_configs(launch: Launch) -> Iterator[Json]:
     """Yield the configurations, the strongest last."""
     home = launch.find_folder("XDG_CONFIG_HOME", ".config") / "opencode"
-    here = Path.cwd()
-    for folder in (home, *reversed(here.parents), here, here / ".opencode"):
-        for name in ("config.json", "opencode.json", "opencode.jsonc"):
-            if name != "config.json" or folder == home:
-                yield launch.read_json(folder / name)
+    yield launch.read_json(home / "config.json")
+    yield from _iter_folder(launch, home)
     named = launch.environment.get("OPENCODE_CONFIG")
     if named:
         yield launch.read_json(Path(named))
+    here = (*reversed(launch.folder.parents), launch.folder)
+    own = launch.environment.get("OPENCODE_CONFIG_DIR")
+    for folder in (*here, *(parent / ".opencode" for parent in here), *([Path(own)] if own else [])):
+        yield from _iter_folder(launch, folder)
     yield launch.parse_json(launch.environment.get(_CONTENT, ""), _CONTENT)
+
+
+def _iter_folder(launch: Launch, folder: Path) -> Iterator[Json]:
+    for name in ("opencode.json", "opencode.jsonc"):
+        yield launch.read_json(folder / name)
 
 
 def _find_model(launch: Launch) -> str | None:

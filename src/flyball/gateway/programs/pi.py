@@ -44,7 +44,7 @@ def _find_provider(launch: Launch) -> str | None:
     model = launch.get_option("--model")
     named = model.partition("/")[0] if model and "/" in model else None
     settings = launch.read_json(_find_folder(launch) / "settings.json")
-    project = launch.read_json(Path.cwd() / ".pi" / "settings.json")
+    project = launch.read_json(launch.folder / ".pi" / "settings.json")
     default = project.get("defaultProvider") or settings.get("defaultProvider")
     return launch.get_option("--provider") or named or (str(default) if default else None)
 

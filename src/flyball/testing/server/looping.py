@@ -17,6 +17,7 @@ from .offers import Offer, count_items, fill, list_offers
 from .server import ModelServer, ReceivedRequest
 
 _REPORT = "The report: the task is not finished."
+_GO_ON = say("I need to go on.")
 _MODELS = ("gpt-4o", "claude-sonnet-4-5", "gemini-2.5-flash")
 
 
@@ -91,7 +92,9 @@ class LoopingProvider(ModelServer):
     def _bill(self, path: str, body: Json) -> Sendable:
         wire = find_wire(path)
         request = None if wire is None else wire.parse_request(body, path)
-        answer = self._answer(body, None if request is None else request.output_schema)
+        answer = self._answer(body)
+        if answer is _GO_ON and request is not None and request.output_schema:
+            answer = say(json.dumps(fill(request.output_schema, count_items(body))))
         line = answer.line if isinstance(answer, Sent) and answer.fault is None else answer
         if not isinstance(line, Line) or line.error is not None or request is None:
             return answer
@@ -102,7 +105,7 @@ class LoopingProvider(ModelServer):
         billed = line.using(usage if self._tells_usage else None)
         return replace(answer, line=billed) if isinstance(answer, Sent) else billed
 
-    def _answer(self, body: Json, schema: Mapping[str, Any] | None) -> Sendable:
+    def _answer(self, body: Json) -> Sendable:
         if get_dicts(body, "input")[-1:] == [{"type": "compaction_trigger"}]:  # the Responses API compacts itself
             return sent(say(""), items=[{"type": "compaction", "encrypted_content": "c2VhbGVk"}])
         offers = list_offers(body)
@@ -119,7 +122,7 @@ class LoopingProvider(ModelServer):
             offers = [by_name[name] for name in self._tools if name in by_name]
         if offers:
             return self._call(offers[0], body)
-        return say(json.dumps(fill(schema, count_items(body))) if schema else "I need to go on.")
+        return _GO_ON
 
     def _call(self, offer: Offer, body: Json) -> Line:
         number = count_items(body)
