@@ -160,7 +160,8 @@ def measure(run: Run) -> float:
 def compare(name: str) -> bool:
     """Print the figures of one framework; return False if its target is missed."""
     own, governed = FRAMEWORKS[name][1]()
-    own(), governed()
+    own()
+    governed()
     pairs = [(measure(own), measure(governed)) for _ in range(ROUNDS)]
     own_us, governed_us = (min(times) for times in zip(*pairs, strict=True))
     ratio = governed_us / own_us

@@ -8,11 +8,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from flyball.cli.app import app
 from flyball.store.sqlite import SqliteStore
 from flyball.testing import call, say
 from flyball.testing.server import ModelServer, sent
 
-from .conftest import BOUND_S, PROGRAMS, environment_for
+from .conftest import PROGRAMS, environment_for
 
 PLAIN = [sys.executable, str(PROGRAMS / "plain_agent.py")]
 Wait = Callable[[Callable[[], bool]], None]
@@ -67,6 +70,5 @@ def is_alive(pid: int) -> bool:
 
 
 def flyball(environment: dict[str, str], *arguments: str) -> str:
-    command = [sys.executable, "-m", "flyball", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BOUND_S)
-    return done.stdout + done.stderr
+    """Run a command of flyball in this process, and return its output."""
+    return CliRunner().invoke(app, arguments, env=environment).output

@@ -1,6 +1,7 @@
 """Rules over a program that cannot be changed: they see its requests, replies, calls and results."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,25 @@ def test_a_rule_adds_a_notice_behind_a_failed_result(build: Any, result: Any, tm
 
     ended = [event.to_dict() for event in events if event.kind == "tool_ended"]
     assert [(row["tool"], row["status"]) for row in ended][:1] == [("add", "failed")]
+
+
+FAULTS = [status(429, "busy"), sent(say("Some text."), "cut", events=1)]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=["refused", "broken off"])
+def test_a_notice_is_told_again_if_its_request_failed(fault: Any, tmp_path: Path) -> None:
+    path, body = chat({"content": '{"error": "no such file"}'})
+    rules = build_rules(tmp_path, "on_tool_failure", NOTIFY)
+    with (
+        ModelServer(calling("chat"), fault, say("Done."), say("Done.")) as server,
+        Gateway(options_for(server, rules)) as gateway,
+    ):
+        make_call(gateway, path, body)
+        with suppress(httpx2.TransportError):
+            ask(gateway, path, body | {"stream": True})
+        ask(gateway, path, body)
+        ask(gateway, path, body)
+    assert ["Note" in json.dumps(request.body["messages"]) for request in server.requests] == [False, True, True, False]
 
 
 @pytest.mark.parametrize(("build", "result"), FAILED, ids=IDS)

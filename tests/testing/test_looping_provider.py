@@ -9,14 +9,15 @@ import pytest
 
 from flyball.testing import call, say
 from flyball.testing.server import LoopingProvider
+from flyball.wire.bodies import Json
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 GEMINI = "/v1beta/models/gemini-2.5-flash:generateContent"
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 USER = {"role": "user", "content": "Count."}
 FIRST = {"role": "user", "parts": [{"text": "Count."}]}
-MODEL_CALL = {"role": "model", "parts": [{"functionCall": {"name": "read", "args": {}}}]}
-RESULT = {"role": "user", "parts": [{"functionResponse": {"name": "read", "response": {}}}]}
+MODEL_CALL: Json = {"role": "model", "parts": [{"functionCall": {"name": "read", "args": {}}}]}
+RESULT: Json = {"role": "user", "parts": [{"functionResponse": {"name": "read", "response": {}}}]}
 
 
 def send(provider: LoopingProvider, path: str, body: Any = None, method: str = "POST", **headers: str) -> Any:

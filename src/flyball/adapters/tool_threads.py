@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -46,12 +46,15 @@ class LoopThreads(ThreadPoolExecutor):
         """Wait for nothing."""
 
 
-async def run_apart(function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+async def run_apart(function: Callable[..., Awaitable[T]], *args: Any) -> T:
     """Await a coroutine in an event loop of its own, whose blocking calls keep no other loop from ending."""
+
+    async def call() -> T:
+        return await function(*args)
 
     def work() -> T:
         with asyncio.Runner() as runner:
             runner.get_loop().set_default_executor(LoopThreads())
-            return runner.run(function(*args))
+            return runner.run(call())
 
     return await asyncio.get_running_loop().run_in_executor(TOOL_THREADS, partial(copy_context().run, work))

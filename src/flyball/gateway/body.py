@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, cast
 
+from .._internal.json_bytes import parse_json
+
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Json = dict[str, Any]
 
@@ -73,7 +75,7 @@ def decode_body(raw: bytes, encoding: str) -> bytes:
 def parse_body(body: bytes) -> Json:
     """Return a JSON object, or refuse the request: what cannot be read cannot be limited."""
     try:
-        value: object = json.loads(body)
+        value = parse_json(body)
     except (ValueError, RecursionError):
         raise Refused(400, "body_invalid", "the body is not valid JSON, so the gateway does not forward it") from None
     if not isinstance(value, dict):

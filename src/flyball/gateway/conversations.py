@@ -130,7 +130,7 @@ class Conversations:
         state = inbound.request.previous_id
         if state is not None and state in self._by_state:
             return self._by_state[state]
-        for call_id in inbound.iter_call_ids():
+        for call_id in inbound.iter_call_ids() if self._by_call else ():
             if call_id in self._by_call:
                 return self._by_call[call_id]
         found = self._find_by_summary(inbound)

@@ -97,7 +97,7 @@ class Desk:
         if side is not None and self._side_requests <= self.run_turns and not chat.reported:
             self._side_requests += 1
             need = replace(need, turns=0, report_tokens=None)
-        elif inbound.digest in self._undelivered and self.run.envelope.claim(retries=1):
+        elif self._undelivered and inbound.digest in self._undelivered and self.run.envelope.claim(retries=1):
             self._undelivered.discard(inbound.digest)
             need = replace(need, turns=0)
         if inbound.route.access is Access.COUNTED:
@@ -311,6 +311,8 @@ class Desk:
             ticket.turn.end()
             if not delivered and ticket.turn.took_place and ticket.turn.counts:
                 self._undelivered.add(ticket.inbound.digest)
+            if not delivered and self.run.active_rules is not None:
+                self.run.active_rules.return_notices(ticket.turn.messages_to_add)
 
     def _open(self, ticket: Ticket) -> Ticket:
         inbound, chat, turn = ticket.inbound, ticket.chat, ticket.turn

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import cast
 
+from .._internal.json_bytes import parse_json
 from ..errors import FlyballError
 from ..request import Reply
-from ..wire.bodies import Json
+from ..wire.bodies import Json, get_dict
 from ..wire.stream import ReadEvent, StreamReader
 from .inbound import Inbound
 from .server_tools import ServerCallCounter
@@ -58,7 +58,7 @@ class ReplyReader:
     def read_whole(self, body: bytes) -> None:
         """Read a reply that is not streamed."""
         try:
-            reply: object = json.loads(body)
+            reply = parse_json(body)
             if isinstance(reply, dict):
                 self._note_facts(cast("Json", reply))
                 self._is_error = bool(self._parser.find_error(cast("Json", reply)))
@@ -89,6 +89,9 @@ class ReplyReader:
     def _note_facts(self, event: Json) -> None:
         """Note what the parser does not read: service tier, and calls at the provider."""
         self.server_calls.note(event)
-        for source in (event, event.get("response"), event.get("usage"), event.get("message")):
-            if isinstance(source, dict) and isinstance(cast("Json", source).get("service_tier"), str):
-                self.service_tier = cast("Json", source)["service_tier"]
+        tier = event.get("service_tier")
+        if tier is None and "choices" not in event:
+            tiers = [get_dict(event, key).get("service_tier") for key in ("response", "usage", "message")]
+            tier = next((tier for tier in tiers if tier is not None), None)
+        if isinstance(tier, str):
+            self.service_tier = tier

@@ -40,6 +40,9 @@ _CALL_KINDS = {
 }
 """Kinds by the type of a call in a response."""
 
+_TELLING = frozenset({"usage", "output", "candidates", "response", "message", "item"})
+"""Keys of events that may tell of calls."""
+
 
 @dataclass(frozen=True, slots=True)
 class PriceWithFee:
@@ -135,6 +138,8 @@ class ServerCallCounter:
 
     def note(self, data: Json) -> None:
         """Note a whole reply, or an event of a stream."""
+        if "choices" in data or _TELLING.isdisjoint(data):  # most events: a reply has hundreds
+            return
         source = dict(data)
         for key in ("response", "message"):
             source = get_dict(source, key) or source

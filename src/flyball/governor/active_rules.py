@@ -6,14 +6,14 @@ The caller drives the loop, so some orders are only available as data (`model`, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from .. import event
 from ..budget.run_budget import TurnBudget
 from ..outcome import Outcome
-from ..progress import AskPerson, Emit, Fault, Halt, Point, Progress, ReplaceResult, Veto
+from ..progress import AskPerson, Emit, Fault, Halt, Notice, Point, Progress, ReplaceResult, Veto
 from ..recorder import Teller
 from ..request import Call, Purpose
 from ..rules import RuleSet
@@ -51,6 +51,8 @@ class ActiveRules:
         """Seconds by which rules have moved the deadline."""
         self._max_extension_s = max_extension_s
         self.notices = Notices()
+        self._delivered: dict[str, Notice] = {}
+        """Notices that were handed out, by their texts."""
         self._veto: Veto | None = None
         self._question: str | None = None
         self._is_approved = False
@@ -67,9 +69,16 @@ class ActiveRules:
         with self._lock:
             notices = self.notices.select_due(Purpose.GRACE if grace else Purpose.TURN)
             self.notices.mark_delivered(notices)
+            self._delivered |= {notice.text: notice for notice in notices}
         for notice in notices:
             self._run.tell(event.NoticeDelivered, notice.by, notice.text, notice.category, notice.priority)
         return tuple(notice.text for notice in notices)
+
+    def return_notices(self, texts: Sequence[str]) -> None:
+        """Deliver notices again, because the request that they were in failed."""
+        with self._lock:
+            for text in texts:
+                self.notices.add(self._delivered[text])
 
     def find_veto(self, name: str, arguments: Mapping[str, Any], *, is_approved: bool = False) -> Denial | None:
         """Return why a call is denied, or None.

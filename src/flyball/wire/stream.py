@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple, cast
 
+from .._internal.json_bytes import parse_json
 from ..errors import ModelError
 from .reply_parser import Json, ReplyParser
 from .sse import EventReader, ServerEvent
@@ -50,7 +50,7 @@ class StreamReader:
             self.parser.is_ended = True
             return ReadEvent(event.raw, None, event.name)
         try:
-            value: object = json.loads(event.data)
+            value = parse_json(event.data)
         except (ValueError, RecursionError):
             self.flaw = self.flaw or "an event is not complete JSON"
             return ReadEvent(event.raw, None, event.name)
