@@ -57,14 +57,15 @@ class BudgetWarnings:
         found, left = list[BudgetWarning](), list[tuple[str, int, int]]()
         for name, ceiling, threshold in self._thresholds:
             counter = budget.budgets[name]
-            if counter.ceiling != ceiling:
-                ceiling = counter.ceiling or ceiling
+            used, current = counter.used, counter.ceiling
+            if current != ceiling:
+                ceiling = current or ceiling
                 threshold = _find_threshold(ceiling)
-            if threshold < counter.used < ceiling:
-                found.append(BudgetWarning(name, counter.used, ceiling))
+            if threshold < used < ceiling:
+                found.append(BudgetWarning(name, used, ceiling))
                 continue
             left.append((name, ceiling, threshold))
-            if counter.used <= threshold:  # otherwise only an increase of the ceiling can change it
+            if used <= threshold:  # otherwise only an increase of the ceiling can change it
                 counter.mark = threshold + 1
         self._thresholds = tuple(left)
         if not self._time_is_known and now > budget.nearly_over_at:

@@ -53,7 +53,7 @@ class ScriptDriver:
         _check_script(agent, seconds or {}, signals or {}, verdicts)
         self.agent = agent
         self.effects: list[Effect[Any]] = []
-        self._player: LoopPlayer | None = None
+        self.answers: list[Answer[Any]] = []
         self._seconds = {
             tool: validation.parse_duration(f"script, seconds of {tool}", s) for tool, s in (seconds or {}).items()
         }
@@ -66,11 +66,6 @@ class ScriptDriver:
         self._shared_budget: TurnBudget | None = None
         self._ended: list[ChildDone] = []
         """Child runs in the background that ended when the last run paused."""
-
-    @property
-    def answers(self) -> list[Answer[Any]]:
-        """Answers that the loop of the last run has received."""
-        return [] if self._player is None else self._player.answers
 
     @property
     def children(self) -> list[tuple[Plan, list[Answer[Any]]]]:
@@ -110,7 +105,7 @@ class ScriptDriver:
     def _drive(self, plan: Plan, recorded: Sequence[Answer[Any]], verdicts: Mapping[str, Verdict]) -> Result:
         recorder = _build_recorder(plan, self.agent)
         player = LoopPlayer(plan, recorder)
-        self.effects, self._player, self._child_players = [], player, []
+        self.effects, self.answers, self._child_players = [], [], []
         approver = ScriptedApprover(dict(verdicts), self._verdicts, self.agent.approver)
         script_plan = ScriptPlan(self._seconds, approver, self._order, self._child_players)
         child_budgets = ChildBudgets(
@@ -126,7 +121,9 @@ class ScriptDriver:
             value = run_to_end(runner.execute_effect(player.effect))
             ended = [*self._ended, *runner.take_signals()]
             self._ended = []
-            player.send(Answer(value, runner.clock.now(), (*self._signals.get(player.answer_count, ()), *ended)))
+            signals = *self._signals.get(len(self.answers), ()), *ended
+            self.answers.append(Answer(value, runner.clock.now(), signals))
+            player.send(self.answers[-1])
         runner.close()
         assert player.result is not None, "a loop that has ended has its result"
         return player.result
@@ -137,6 +134,7 @@ class ScriptDriver:
         def matches(n: int, effect: Effect[Any], answer: Answer[Any]) -> bool:
             assert self._runner is not None, "a run has its runner"
             self.effects.append(effect)
+            self.answers.append(answer)
             self._runner.advance_to(answer.at)
             return True
 
