@@ -43,7 +43,8 @@ def test_the_pages_have_blocks() -> None:
 
 def test_the_examples_in_docstrings_do_what_they_say() -> None:
     names = [info.name for info in pkgutil.walk_packages(flyball.__path__, "flyball.")]
-    modules = [importlib.import_module(name) for name in names if name != "flyball.__main__"]  # which runs the command
+    apart = {"flyball.__main__", "flyball.adapters.claude_options"}  # runs the command; needs an environment of its own
+    modules = [importlib.import_module(name) for name in names if name not in apart]
     results = {module.__name__: doctest.testmod(module, optionflags=doctest.ELLIPSIS) for module in modules}
     assert [name for name, result in results.items() if result.failed] == []
     assert sum(result.attempted for result in results.values()) >= 50

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from claude_agent_sdk import ClaudeAgentOptions  # pyright: ignore[reportMissingModuleSource]
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .claude import ClaudeRun
+
+class QueriesRun(Protocol):
+    """Run of all queries with some options."""
+
+    def enter(self) -> None:
+        """Begin the block of the options."""
+        ...
+
+    def leave(self, error: BaseException | None) -> None:
+        """End the block, and the run with it."""
+        ...
 
 
 class GovernedVariables(dict[str, str]):
@@ -18,7 +28,7 @@ class GovernedVariables(dict[str, str]):
     The SDK copies options, but not these.
     """
 
-    def __init__(self, variables: Mapping[str, str], run: ClaudeRun) -> None:
+    def __init__(self, variables: Mapping[str, str], run: QueriesRun) -> None:
         super().__init__(variables)
         self.run = run
 

@@ -36,7 +36,7 @@ _ask_by_name = lru_cache(8)(init_chat_model)
 
 
 @dataclass(frozen=True, slots=True)
-class HeldModel:
+class AskedChatModel:
     """Model of an agent, as it is asked."""
 
     model: BaseChatModel
@@ -46,7 +46,7 @@ class HeldModel:
     """Name of the longest reply in its settings."""
 
     @classmethod
-    def hold(cls, model: BaseChatModel) -> HeldModel:
+    def hold(cls, model: BaseChatModel) -> AskedChatModel:
         """Return the model as it is to be asked."""
         fields = type(model).model_fields
         cap_field = next((name for name in _CAP_FIELDS if name in fields), _CAP_FIELDS[0])
@@ -191,7 +191,7 @@ def _copy_without_retries(model: BaseChatModel) -> BaseChatModel:
     return changed
 
 
-_MODELS = HeldModels(HeldModel.hold)
+_MODELS = HeldModels(AskedChatModel.hold)
 
 
 def _find_no_choice(model: BaseChatModel) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from ..errors import UsageError
 from .agent_conversation import AgentConversation
 from .framework_run import FrameworkRun
-from .litellm_port import AsyncStreamPort, CallArguments, LiteLLMPort, Streamed, StreamPort, read_reply
+from .litellm_port import AsyncStreamPort, CallArguments, LiteLLMPort, StreamedChunks, StreamPort, read_reply
 from .model_port import AskedModel, name_model
 
 _PROVIDERS = {"gemini": "google", "vertex_ai": "google", "text-completion-openai": "openai"}
@@ -111,7 +111,7 @@ class LiteLLMCalls:
             await task
         return iterate(first)
 
-    def _finish(self, conversation: AgentConversation, streamed: Streamed) -> list[Any]:
+    def _finish(self, conversation: AgentConversation, streamed: StreamedChunks) -> list[Any]:
         """Return the chunks that were held back."""
         if streamed.whole is not None:
             self._note(conversation, streamed.whole)

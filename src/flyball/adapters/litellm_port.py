@@ -153,8 +153,8 @@ class LiteLLMPort:
 
 
 @dataclass(slots=True)
-class Streamed:
-    """Streamed reply."""
+class StreamedChunks:
+    """Streamed reply, as it is read."""
 
     held: list[Any] = field(default_factory=list[Any])
     """Chunks that are to be handed on when the reply is complete."""
@@ -181,7 +181,7 @@ class StreamPort:
 
     def send(self, edits: Edits) -> Any:
         """Make the call with these changes. The last reply is read whole before a chunk of it is handed on."""
-        streamed, chunks = Streamed(), list[Any]()
+        streamed, chunks = StreamedChunks(), list[Any]()
         with self._watch_errors():
             source = self.complete(**self.call.edit(edits))
             for chunk in source:
@@ -190,16 +190,16 @@ class StreamPort:
                 self._take(streamed, chunks, chunk, edits)
         return self._close(streamed, chunks, source)
 
-    def read(self, reply: Streamed) -> Reply:
+    def read(self, reply: StreamedChunks) -> Reply:
         """Return the reply in Flyball's form."""
         found = Reply() if reply.whole is None else read_reply(reply.whole)
         return replace(found, usage=parse_usage(reply.usage))
 
-    def make(self, text: str, original: Streamed | None) -> Streamed:
+    def make(self, text: str, original: StreamedChunks | None) -> StreamedChunks:
         """Return a final reply with this text."""
         return self._split(build_reply(self.module, self.call, text, None if original is None else original.whole))
 
-    def drop_calls(self, reply: Streamed, call_ids: Collection[str]) -> Streamed:
+    def drop_calls(self, reply: StreamedChunks, call_ids: Collection[str]) -> StreamedChunks:
         """Return the reply without some of its calls."""
         return self._split(drop_calls(reply.whole, call_ids))
 
@@ -214,7 +214,7 @@ class StreamPort:
                 raise ModelError(f"the stream broke off: {type(error).__name__}: {error}") from error
             raise
 
-    def _take(self, streamed: Streamed, chunks: list[Any], chunk: Any, edits: Edits) -> None:
+    def _take(self, streamed: StreamedChunks, chunks: list[Any], chunk: Any, edits: Edits) -> None:
         chunks.append(chunk)
         usage = getattr(chunk, "usage", None)
         streamed.usage = usage or streamed.usage
@@ -226,7 +226,7 @@ class StreamPort:
             self.has_passed = True
             self.pass_on(chunk)
 
-    def _close(self, streamed: Streamed, chunks: list[Any], source: Any) -> Streamed:
+    def _close(self, streamed: StreamedChunks, chunks: list[Any], source: Any) -> StreamedChunks:
         received: list[Any] = getattr(source, "chunks", [])
         if received and not any(getattr(chunk, "usage", None) for chunk in received):
             streamed.usage = None  # LiteLLM counts itself what the provider does not tell, and leaves out the tools
@@ -234,7 +234,7 @@ class StreamPort:
             streamed.whole = self.module.stream_chunk_builder(chunks, messages=self.call.messages)
         return streamed
 
-    def _split(self, whole: Any) -> Streamed:
+    def _split(self, whole: Any) -> StreamedChunks:
         """Return a reply as chunks."""
         choice = whole.choices[0]
         calls = [call.model_dump() | {"index": at} for at, call in enumerate(choice.message.tool_calls or ())]
@@ -244,16 +244,16 @@ class StreamPort:
             {"index": 0, "delta": {}, "finish_reason": choice.finish_reason},
         ]
         create = self.module.ModelResponseStream
-        return Streamed([create(id=whole.id, model=whole.model, choices=[part]) for part in parts], whole)
+        return StreamedChunks([create(id=whole.id, model=whole.model, choices=[part]) for part in parts], whole)
 
 
 @dataclass(slots=True)
 class AsyncStreamPort(StreamPort):
     """Access to one streamed call on an event loop."""
 
-    async def send(self, edits: Edits) -> Streamed:
+    async def send(self, edits: Edits) -> StreamedChunks:
         """Make the call in the same way as a blocking one."""
-        streamed, chunks = Streamed(), list[Any]()
+        streamed, chunks = StreamedChunks(), list[Any]()
         with self._watch_errors():
             source = await self.complete(**self.call.edit(edits))
             async for chunk in source:

@@ -26,7 +26,7 @@ _UNLIMITED_TURNS = 1_000_000
 """Turns of the SDK's own limit, which would raise. Flyball's limit is reached earlier."""
 
 
-class RunArguments(TypedDict, total=False):
+class RunnerArguments(TypedDict, total=False):
     """Arguments of `agents.Runner.run` that are passed on."""
 
     context: Any
@@ -46,7 +46,7 @@ async def run(
     *,
     limits: Limits | None = None,
     options: AdapterOptions | None = None,
-    **arguments: Unpack[RunArguments],
+    **arguments: Unpack[RunnerArguments],
 ) -> RunResult:
     """Run an agent as `Runner.run` does, within limits; return the SDK's own result.
 
@@ -71,7 +71,7 @@ def run_sync(
     *,
     limits: Limits | None = None,
     options: AdapterOptions | None = None,
-    **arguments: Unpack[RunArguments],
+    **arguments: Unpack[RunnerArguments],
 ) -> RunResult:
     """Run an agent in the same way as `run`, as `Runner.run_sync` does."""
     runner = OPENAI_AGENTS.load().Runner
@@ -93,7 +93,7 @@ def run_streamed(
     *,
     limits: Limits | None = None,
     options: AdapterOptions | None = None,
-    **arguments: Unpack[RunArguments],
+    **arguments: Unpack[RunnerArguments],
 ) -> RunResultStreaming:
     """Run an agent in the same way as `run`, as `Runner.run_streamed` does.
 
@@ -117,7 +117,7 @@ def run_streamed(
     return returned
 
 
-def _hold(governed: FrameworkRun, agent: Agent[Any], arguments: RunArguments) -> dict[str, Any]:
+def _hold(governed: FrameworkRun, agent: Agent[Any], arguments: RunnerArguments) -> dict[str, Any]:
     """Return the arguments for the runner, with the model that asks the governed run first."""
     from .openai_model import hold_models, list_hosted_tools
 

@@ -81,7 +81,7 @@ def hold_models(run: FrameworkRun, config: RunConfig | None) -> RunConfig:
     """
     config = config or RunConfig()
     _asking.set(None)
-    return replace(config, model=HeldModel(run, config), call_model_input_filter=InputFilter(run, config))
+    return replace(config, model=AgentsModel(run, config), call_model_input_filter=InputFilter(run, config))
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class OpenAIPort:
 
 
 @dataclass
-class Streamed:
+class StreamedEvents:
     """Events of a streamed reply, and how many of them were handed on."""
 
     events: list[TResponseStreamEvent] = field(default_factory=list[Any])
@@ -200,9 +200,9 @@ class OpenAIStreamPort:
     holds: bool
     """Whether the events are handed on when the reply is complete, because calls in it may be denied."""
 
-    async def send(self, edits: Edits) -> Streamed:
+    async def send(self, edits: Edits) -> StreamedEvents:
         """Make the request. The last one is read whole before an event of it is handed on."""
-        streamed, is_complete = Streamed(), False
+        streamed, is_complete = StreamedEvents(), False
         with disable_client_retries():
             async for event in self.find_model(edits.model).stream_response(**self.arguments.edit(edits)):
                 streamed.events.append(event)
@@ -212,21 +212,21 @@ class OpenAIStreamPort:
                     streamed.passed += 1
         return streamed
 
-    def read(self, reply: Streamed) -> Reply:
+    def read(self, reply: StreamedEvents) -> Reply:
         """Return the reply in Flyball's form."""
         return Reply() if reply.response is None else read_response(reply.response)
 
-    def make(self, text: str, original: Streamed | None) -> Streamed:
+    def make(self, text: str, original: StreamedEvents | None) -> StreamedEvents:
         """Return a final reply with this text."""
         response = None if original is None else original.response
-        return Streamed(build_stream(text, self.arguments.schema, response))
+        return StreamedEvents(build_stream(text, self.arguments.schema, response))
 
-    def drop_calls(self, reply: Streamed, call_ids: Collection[str]) -> Streamed:
+    def drop_calls(self, reply: StreamedEvents, call_ids: Collection[str]) -> StreamedEvents:
         """Return the reply without some of its calls."""
-        return Streamed(drop_streamed_calls(reply.events, call_ids))
+        return StreamedEvents(drop_streamed_calls(reply.events, call_ids))
 
 
-class HeldModel(Model):
+class AgentsModel(Model):
     """Model of all agents of a run: it asks the model that the agent would have asked."""
 
     def __init__(self, run: FrameworkRun, config: RunConfig) -> None:

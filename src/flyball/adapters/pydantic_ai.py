@@ -32,7 +32,7 @@ DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")
 
 
-class RunArguments(TypedDict, total=False):
+class AgentRunArguments(TypedDict, total=False):
     """Arguments of `Agent.run` that are passed on."""
 
     message_history: Sequence[ModelMessage] | None
@@ -70,7 +70,7 @@ async def run(
     *,
     limits: Limits | None = None,
     options: AdapterOptions | None = None,
-    **arguments: Unpack[RunArguments],
+    **arguments: Unpack[AgentRunArguments],
 ) -> AgentRunResult[OutputT]:
     """Run an agent as `agent.run` does, within limits; return pydantic-ai's own result.
 
@@ -86,7 +86,7 @@ def run_sync(
     *,
     limits: Limits | None = None,
     options: AdapterOptions | None = None,
-    **arguments: Unpack[RunArguments],
+    **arguments: Unpack[AgentRunArguments],
 ) -> AgentRunResult[OutputT]:
     """Run an agent in the same way as `run`, as `agent.run_sync` does."""
     with _hold(govern(limits, options=options), arguments) as held:
@@ -94,7 +94,7 @@ def run_sync(
 
 
 @contextmanager
-def _hold(capability: GovernCapability, arguments: RunArguments) -> Generator[dict[str, Any]]:
+def _hold(capability: GovernCapability, arguments: AgentRunArguments) -> Generator[dict[str, Any]]:
     """Choose the capability for the run; the value is its arguments, without pydantic-ai's own limit of 50 requests."""
     from pydantic_ai import UsageLimits
 
