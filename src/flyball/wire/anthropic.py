@@ -260,7 +260,7 @@ def _get_blocks(message: Mapping[str, Any]) -> list[Json]:
 
 def _has_only_reasoning(message: Json) -> bool:
     blocks = list_dicts(message.get("content"))
-    return blocks != [] and all(block.get("type") in PRIVATE_TYPES for block in blocks)
+    return blocks != [] and all(str(block.get("type")) in PRIVATE_TYPES for block in blocks)
 
 
 def _list_tool_names(messages: Iterable[Json]) -> list[str]:

@@ -84,7 +84,7 @@ class AnthropicReplyParser(ReplyParser):
             self.set_usage({**self._initial_usage, **counts})
 
     def _start_block(self, block: Json) -> Json:
-        match block.get("type"):
+        match expect_text(block.get("type")):
             case "text":
                 self.add_text(block.get("text"))
             case "tool_use":

@@ -145,8 +145,11 @@ def _without(data: Json, *keys: str) -> Json:
 
 
 def _read_items(items: object) -> list[Any]:
-    contents = [{"role": "user", "parts": [{"text": items}]}] if isinstance(items, str) else items
-    return read_messages(contents, GEMINI)
+    return read_messages([_write_user_text(items)] if isinstance(items, str) else items, GEMINI)
+
+
+def _write_user_text(text: str) -> Json:
+    return {"role": "user", "parts": [{"text": text}]}
 
 
 def _read_system(system: object) -> str | None:
@@ -222,11 +225,10 @@ def _read_schema(config: Json) -> Json | None:
 
 
 def _write_contents(body: Json, request: WireRequest) -> None:
-    items, added = own_items(request, GEMINI)
-    items = [{"role": "user", "parts": [{"text": item}]} if isinstance(item, str) else item for item in items]
+    items, added = own_items(request, GEMINI, _write_user_text)
     system, written = write_gemini(added)
     if request.source is None:
-        written = [_sanitize(content, is_gemini_3(request.model)) for content in written]
+        written = [_sanitize(content, is_gemini_3(request.model)) for content in list_dicts(written)]
         if written and written[0].get("role") != "user":
             written.insert(0, {"role": "user", "parts": [{"text": _CONTINUATION_TEXT}]})
     if system:

@@ -17,9 +17,9 @@ from .writer import (
     get_extra,
     get_role,
     get_system_text,
-    get_whole,
     get_wire_metadata,
     group_messages,
+    list_whole,
     parse_arguments,
     sort_parts,
 )
@@ -138,9 +138,9 @@ def write_gemini(messages: Iterable[Message]) -> tuple[str | None, list[Json]]:
     for role, batch in group_messages(
         [message for message in kept if get_role(message) is not Role.SYSTEM], _get_gemini_role
     ):
-        whole = get_whole(batch[0], GEMINI)
-        if whole is not None:
-            contents.append(whole)
+        whole = list_whole(batch[0], GEMINI)
+        if whole:
+            contents += whole
             continue
         parts = _build_parts(sort_parts(batch), names)
         if parts:

@@ -21,6 +21,7 @@ from .bodies import (
     get_int,
     get_text,
     join_blank,
+    list_dicts,
     split_chunks,
 )
 from .reader import read_messages
@@ -157,10 +158,9 @@ def _write_instructions(body: Json, request: WireRequest) -> None:
 
 def _write_input(body: Json, request: WireRequest) -> None:
     items, added = own_items(request, RESPONSES)
-    items = [{"role": "user", "content": item} if isinstance(item, str) else item for item in items]
     written = write_responses(added)
     if request.source is None:
-        written = [_sanitize(item) for item in written]
+        written = [_sanitize(item) for item in list_dicts(written)]
     notices: list[Json] = [{"role": "user", "content": notice} for notice in request.notices]
     body["input"] = [*items, *written, *notices]
 

@@ -15,8 +15,8 @@ from .writer import (
     drop_private,
     get_extra,
     get_role,
-    get_whole,
     group_messages,
+    list_whole,
     sort_parts,
 )
 
@@ -61,7 +61,7 @@ def read_call(item: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def read_item(index: int, item: Json) -> list[Message]:
     """Parse an item, a copy that the messages may keep."""
-    kind = item.get("type", "message")
+    kind = item.get("type", "message" if "role" in item else None)
     if kind == "message" and "role" in item:
         return _read_message(index, item)
     require(is_nonempty_text(kind), index, "type", kind, "the type of an item")
@@ -142,12 +142,12 @@ def write_responses(messages: Iterable[Message]) -> list[Json]:
         for message in sort_parts(batch):
             if _is_state(message):
                 continue
-            item = _build_item(message)
-            if item is None:
-                contents.append(message)
-            else:
-                items += [*_build_message(role, contents), item]
+            own = list_whole(message, RESPONSES) or _build_items(message)
+            if own:
+                items += [*_build_message(role, contents), *own]
                 contents = []
+            else:
+                contents.append(message)
         items += _build_message(role, contents)
     return items
 
@@ -157,18 +157,18 @@ def _is_state(message: Message) -> bool:
     return message.type is MessageType.MULTIMODAL_PART and (message.payload or {})["part"]["type"] == "state"
 
 
-def _build_item(message: Message) -> Json | None:
-    """Return a message as an item of its own, or None for text and other parts of a message."""
+def _build_items(message: Message) -> list[Json]:
+    """Return a message as an item of its own, or [] for text and other parts of a message."""
     payload, extra = message.payload or {}, get_extra([message], RESPONSES, "part")
     if message.type is MessageType.TOOL_CALL:
-        return _build_call(payload, extra)
+        return [_build_call(payload, extra)]
     if message.type is MessageType.TOOL_RESULT:
         output = build_result_content(message, RESPONSES)
-        return {"type": f"{_CALL}_output", "call_id": payload["call_id"], "output": output} | extra
+        return [{"type": f"{_CALL}_output", "call_id": payload["call_id"], "output": output} | extra]
     if message.type is not MessageType.MULTIMODAL_PART or payload["shape"] != RESPONSES:
-        return None
+        return []
     is_part = payload["part"]["type"] in CONTENT_TYPES or "of" in payload or "part" in _get_wire(message)
-    return None if is_part else get_whole(message, RESPONSES) or payload["part"]
+    return [] if is_part else [payload["part"]]
 
 
 def _build_call(payload: Json, extra: Json) -> Json:

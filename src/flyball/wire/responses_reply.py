@@ -111,11 +111,11 @@ class ResponsesReplyParser(ReplyParser):
                 self.call_kinds[call.id] = item["type"]
             if arguments:
                 call.set_arguments(arguments)
-        elif item.get("type", "message") == "message":
+        elif (kind := expect_text(item.get("type", "message"))) == "message":
             if index not in self._streamed:
                 self._add_content(item)
             self._keep_message(item)
-        else:
+        elif kind:
             place: Json = {"before": len(self.calls)} if self.calls or self.has_text else {}
             self.parts.append({"part": item, "shape": RESPONSES} | place)
 

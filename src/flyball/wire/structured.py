@@ -28,8 +28,7 @@ def is_strict_schema(schema: Schema) -> bool:
     It must be an object, and every object in it must be closed and require all its properties.
     """
     return schema.get("type") == "object" and all(
-        part.get("additionalProperties") is False and set(part.get("properties", {})) <= set(part.get("required", ()))
-        for part in _find_objects(schema)
+        part.get("additionalProperties") is False and _requires_all(part) for part in _find_objects(schema)
     )
 
 
@@ -39,7 +38,7 @@ def close_schema(schema: Schema) -> dict[str, Any] | None:
     All its objects are closed, and the rest that no provider enforces moves to the description. None means that an
     object must stay open, like any dict.
     """
-    if any(not part.get("properties") or _is_open(part) for part in _find_objects(schema)):
+    if any(map(_is_open, _find_objects(schema))):
         return None
     return _close_part(schema)
 
@@ -62,8 +61,14 @@ def sanitize_tool_name(name: str) -> str:
     return _INVALID_CHARACTERS.sub("_", name) or "_"
 
 
+def _requires_all(part: Schema) -> bool:
+    required = part.get("required")
+    return isinstance(required, list) and all(name in required for name in part.get("properties", ()))
+
+
 def _is_open(part: Schema) -> bool:
-    return part.get("additionalProperties", False) is not False or "patternProperties" in part
+    is_described = isinstance(part.get("properties"), Mapping) and part["properties"]
+    return not is_described or part.get("additionalProperties", False) is not False or "patternProperties" in part
 
 
 def _find_objects(schema: Schema, depth: int = _MAX_DEPTH) -> list[Schema]:
@@ -91,15 +96,15 @@ def _close_part(value: Any) -> Any:
     kept: dict[str, Any] = {}
     unenforced: dict[str, Any] = {}
     for key, inner in cast("Schema", value).items():
-        if key in _SCHEMA_TABLE_KEYS:
-            kept[key] = {name: _close_part(part) for name, part in inner.items()}
-        elif name := _SCHEMA_LIST_KEYS.get(key):
+        if key in _SCHEMA_TABLE_KEYS and isinstance(inner, Mapping):
+            kept[key] = {name: _close_part(part) for name, part in cast("Schema", inner).items()}
+        elif isinstance(inner, list) and (name := _SCHEMA_LIST_KEYS.get(key)):
             kept[name] = [_close_part(part) for part in inner]
         elif key == "items":
             kept[key] = _close_part(inner)
         elif (
             key in _ENFORCED_KEYS
-            or (key == "format" and inner in _ENFORCED_FORMATS)
+            or (key == "format" and isinstance(inner, str) and inner in _ENFORCED_FORMATS)
             or (key == "minItems" and inner in (0, 1))
         ):
             kept[key] = inner
@@ -110,7 +115,7 @@ def _close_part(value: Any) -> Any:
     if "properties" in kept:
         kept["additionalProperties"] = False
     if unenforced:
-        kept["description"] = " ".join(
-            filter(None, (kept.get("description"), f"It must fit {json.dumps(unenforced)}."))
-        )
+        described = kept.get("description")
+        demand = f"It must fit {json.dumps(unenforced)}."
+        kept["description"] = f"{described} {demand}" if described else demand
     return kept

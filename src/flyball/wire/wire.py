@@ -116,15 +116,25 @@ def merge_tools(
     return merged + [write(tool) for tool in wanted.values()]
 
 
-def own_items(request: WireRequest, wire: str) -> tuple[list[Any], Sequence[Message]]:
-    """Return the provider's own messages of a body, which stay as they are, and the messages to write behind them."""
+def _write_user_text(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def own_items(
+    request: WireRequest, wire: str, write_text: Callable[[str], Json] = _write_user_text
+) -> tuple[list[Any], Sequence[Message]]:
+    """Return the provider's own messages of a body, which stay as they are, and the messages to write behind them.
+
+    A body may have one text in place of a list. `write_text` makes a message of it.
+    """
     messages = request.messages
     if request.source is None or not isinstance(messages, WireMessages) or messages.wire != wire:
         return [], messages
     items = messages.items
     if isinstance(items, list):
         return cast("list[Any]", items), messages.added
-    return [] if items is None else [items], messages.added
+    item = write_text(items) if isinstance(items, str) else items
+    return [] if item is None else [item], messages.added
 
 
 def _differ(value: object, before: object) -> bool:

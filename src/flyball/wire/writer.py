@@ -38,9 +38,9 @@ def write_openai(messages: Iterable[Message]) -> list[Json]:
     """
     written: list[Json] = []
     for role, batch in group_messages(drop_private(messages, OPENAI), get_role):
-        whole = get_whole(batch[0], OPENAI)
-        if whole is not None:
-            written.append(whole)
+        whole = list_whole(batch[0], OPENAI)
+        if whole:
+            written += whole
             continue
         if role is Role.TOOL:
             written += [_build_openai_result(message) for message in batch]
@@ -75,9 +75,9 @@ def write_anthropic(messages: Iterable[Message]) -> tuple[str | None, list[Json]
     for role, batch in group_messages(
         [message for message in kept if get_role(message) is not Role.SYSTEM], _get_anthropic_role
     ):
-        whole = get_whole(batch[0], ANTHROPIC)
-        if whole is not None:
-            written.append(whole)
+        whole = list_whole(batch[0], ANTHROPIC)
+        if whole:
+            written += whole
             continue
         blocks = [block for message in batch if (block := _build_anthropic_block(message)) and not _is_blank(block)]
         if blocks:
@@ -167,13 +167,13 @@ def build_content(messages: list[Message], parts: list[Json], text_type: str = "
     )
 
 
-def get_whole(message: Message, shape: str) -> Json | None:
-    """Return the provider's message that the reader kept whole, if this is one of that format."""
+def list_whole(message: Message, shape: str) -> list[Any]:
+    """Return the provider's message that the reader kept whole, or [] if this is none of that format."""
     payload = message.payload or {}
     if message.type is not MessageType.MULTIMODAL_PART or payload["shape"] != shape:
-        return None
+        return []
     part: Json = payload["part"]
-    return part["item"] if part["type"] == WHOLE and "item" in part else None
+    return [part["item"]] if part["type"] == WHOLE and "item" in part else []
 
 
 def _build_part(message: Message, shape: str) -> Json:
