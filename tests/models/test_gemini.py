@@ -90,8 +90,9 @@ def test_a_blocked_prompt_names_the_reason_and_what_it_used() -> None:
     assert (result.error["code"], "PROHIBITED_CONTENT" in result.error["message"]) == ("content_filter", True)
 
 
-def test_a_call_that_the_model_wrote_wrongly_is_asked_for_again() -> None:
-    broken = reply(finish="MALFORMED_FUNCTION_CALL")
+@pytest.mark.parametrize("word", ["MALFORMED_FUNCTION_CALL", "OTHER", "TOO_MANY_TOOL_CALLS", "NO_IMAGE"])
+def test_a_reply_that_is_not_complete_is_asked_for_again(word: str) -> None:
+    broken = reply({"text": "Once"}, finish=word)
     with ModelServer(status(200, body=broken), say("So.")) as server:
         result = assert_honest(Agent(model=made(server), tools=[read]).run("Go."))
     assert (result.text, result.requests, result.turns) == ("So.", 2, 1)
@@ -106,6 +107,28 @@ def test_thoughts_count_as_output_and_tools_of_the_provider_as_input() -> None:
         found = anyio.run(made(server).ask, HELLO)
     assert found.usage == Usage(input=120, output=40, cached=60, reasoning=10)
     assert Usage.of({"prompt_token_count": 5, "candidates_token_count": 2}) == Usage(input=5, output=2)
+
+
+def test_usage_counts_once_the_reply_is_complete() -> None:
+    begun, more = {"promptTokenCount": 9}, {"promptTokenCount": 9, "candidatesTokenCount": 5}
+    parser = GeminiModel("m").create_parser()
+    parser.parse_event({"candidates": [{"content": {"parts": [{"text": "So"}]}}], "usageMetadata": begun})
+    assert parser.build_reply().usage is None
+    parser.parse_event({"candidates": [{"finishReason": "FINISH_REASON_UNSPECIFIED"}], "usageMetadata": more})
+    assert (parser.finish, parser.usage) == (None, None)
+    parser.parse_event({"candidates": [{"finishReason": "STOP"}]})
+    assert parser.build_reply().usage == Usage(input=9, output=5)
+    parser.parse_event({"usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 6}})
+    assert parser.build_reply().usage == Usage(input=9, output=6)
+
+
+def test_the_newest_signature_of_a_text_goes_back() -> None:
+    parser = GeminiModel("m").create_parser()
+    call = {"functionCall": {"name": "read", "args": {}}, "thoughtSignature": "of the call"}
+    parts = [{"text": "a", "thoughtSignature": "old"}, call, {"text": "", "thoughtSignature": "new"}]
+    parser.parse_reply(reply(*parts))
+    kept = {part["of"]: part["part"]["value"]["thoughtSignature"] for part in parser.build_reply().parts}
+    assert kept == {"text": "new", 0: "of the call"}
 
 
 def test_failures_are_told_apart_by_status_and_words() -> None:
@@ -163,7 +186,16 @@ def test_fields_of_a_body_are_merged_and_those_of_limits_refused() -> None:
             GeminiModel("m", body=fields)
 
 
-@pytest.mark.parametrize(("word", "finish"), [("MAX_TOKENS", Finish.LENGTH), ("RECITATION", Finish.CONTENT_FILTER)])
+@pytest.mark.parametrize(
+    ("word", "finish"),
+    [
+        ("MAX_TOKENS", Finish.LENGTH),
+        ("CONTINUATION", Finish.LENGTH),
+        ("RECITATION", Finish.CONTENT_FILTER),
+        ("ESCALATION", Finish.CONTENT_FILTER),
+        ("PUP_LIMITED_DISABLED", Finish.CONTENT_FILTER),
+    ],
+)
 def test_reasons_for_an_end_are_those_of_all_wires(word: str, finish: Finish) -> None:
     with ModelServer(status(200, body=reply({"text": "So"}, finish=word))) as server:
         assert anyio.run(made(server).ask, HELLO).finish is finish

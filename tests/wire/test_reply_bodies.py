@@ -36,7 +36,7 @@ def stream_of(bodies: Any, case: Case, end: str = "\n") -> bytes:
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_stream_is_read_however_it_is_cut(bodies: Any, stream_case: Case, end: str) -> None:
     data, expected = stream_of(bodies, stream_case, end), bodies[stream_case[0]]["streams"][stream_case[1]]
-    for cut in range(0, len(data) + 1, 7):
+    for cut in range(len(data) + 1):
         reader = StreamReader(WIRES[stream_case[0]].create_parser())
         events = [*reader.feed(data[:cut]), *reader.feed(data[cut:]), *reader.close()]
         assert b"".join(event.raw for event in events) == data
