@@ -26,7 +26,7 @@ from .bodies import (
 )
 from .reader import read_messages
 from .reply_parser import ReplyParser
-from .responses_items import write_responses
+from .responses_items import is_output_item, write_responses
 from .responses_reply import ResponsesReplyParser
 from .structured import close_schema, describe_schema, is_strict_schema, sanitize_tool_name
 from .wire import Wire, merge_tools, own_items
@@ -160,9 +160,21 @@ def _write_input(body: Json, request: WireRequest) -> None:
     items, added = own_items(request, RESPONSES)
     written = write_responses(added)
     if request.source is None:
-        written = [_sanitize(item) for item in list_dicts(written)]
+        written = [_sanitize(item) for item in _drop_lone_reasoning(list_dicts(written))]
     notices: list[Json] = [{"role": "user", "content": notice} for notice in request.notices]
     body["input"] = [*items, *written, *notices]
+
+
+def _drop_lone_reasoning(items: list[Json]) -> list[Json]:
+    """Leave out reasoning that nothing of its reply follows, because the API refuses it.
+
+    It arises when reasoning uses up the tokens of a reply.
+    """
+    kept: list[Json] = []
+    for item in reversed(items):
+        if item.get("type") != "reasoning" or (kept and is_output_item(kept[-1])):
+            kept.append(item)
+    return kept[::-1]
 
 
 def _sanitize(item: Json) -> Json:

@@ -40,6 +40,11 @@ def is_responses_item(item: Mapping[str, Any]) -> bool:
     return is_message or bool(kinds & CONTENT_TYPES - {"refusal", "input_audio"})
 
 
+def is_output_item(item: Mapping[str, Any]) -> bool:
+    """Check whether an item comes from the model: no message of another role, and no result of a call."""
+    return item.get("role", "assistant") == "assistant" and not str(item.get("type")).endswith("_output")
+
+
 def is_client_call(item: Mapping[str, Any]) -> bool:
     """Check whether an item is a call that the client makes. Calls of the provider's own tools have no `call_id`."""
     kind = item.get("type")

@@ -8,6 +8,7 @@ from typing import Any, cast
 from ...message import ANTHROPIC, GEMINI, OPENAI, RESPONSES
 from ...wire.bodies import Json, get_dict, get_dicts, get_text, list_dicts
 from ...wire.formats import find_wire
+from ...wire.responses_items import is_output_item
 from .offers import list_offers
 
 _MIN_THINKING_TOKENS = 1_024
@@ -120,6 +121,9 @@ def _iter_responses_problems(body: Json) -> Iterator[str]:
     if not body.get("input"):
         yield "input must not be empty"
     items = get_dicts(body, "input")
+    for item, following in zip(items, [*items[1:], {"role": "user"}], strict=True):
+        if item.get("type") == "reasoning" and not is_output_item(following):
+            yield f"Item '{item.get('id')}' of type 'reasoning' was provided without its required following item"
     for kind in ("function_call", "custom_tool_call", "local_shell_call"):
         calls = {str(item.get("call_id")) for item in items if item.get("type") == kind}
         results = {str(item.get("call_id")) for item in items if item.get("type") == f"{kind}_output"}
