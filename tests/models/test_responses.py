@@ -1,5 +1,6 @@
 """OpenAI's Responses API: reasoning and server state between turns, refusals, failures."""
 
+import json
 from typing import Any
 
 import anyio
@@ -9,7 +10,7 @@ from flyball import Agent, Limits, tool
 from flyball.errors import Retryable, UsageError
 from flyball.models import ResponsesModel
 from flyball.request import Finish, Request
-from flyball.testing import ModelServer, ScriptedModel, assert_honest, call, say, sent, status
+from flyball.testing import LoopingProvider, ModelServer, ScriptedModel, assert_honest, call, say, sent, status
 from flyball.wire import normalize
 
 HELLO = Request(normalize("Hello", run="r"))
@@ -53,15 +54,15 @@ def test_reasoning_keeps_its_place_between_two_calls() -> None:
         "type": "message", "id": "m", "role": "assistant", "status": "completed", "phase": "commentary",
         "content": [{"type": "output_text", "text": "I read.", "annotations": []}],
     }  # fmt: skip
-    output: list[Any] = [thought(1), message, made_call(1), thought(2), made_call(2), thought(3)]
+    output: list[Any] = [thought(1), message, made_call(1), thought(2), made_call(2)]
     body: dict[str, Any] = {"id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": output}
     with ModelServer(status(200, body=body), say("So.")) as server:
         assert_honest(Agent(model=made(server), tools=[read]).run("Read."))
     items = server.requests[1].body["input"]
     assert items[1] == thought(1)
     assert items[2] == {"role": "assistant", "content": "I read.", "phase": "commentary"}
-    assert [items[place].get("call_id") or items[place]["id"] for place in (3, 4, 5, 6)] == ["c1", "rs_2", "c2", "rs_3"]
-    assert [item["call_id"] for item in items[7:]] == ["c1", "c2"]
+    assert [items[place].get("call_id") or items[place]["id"] for place in (3, 4, 5)] == ["c1", "rs_2", "c2"]
+    assert [item["call_id"] for item in items[6:]] == ["c1", "c2"]
 
 
 def test_a_model_that_does_not_reason_is_not_asked_for_reasoning() -> None:
@@ -74,11 +75,27 @@ def test_a_model_that_does_not_reason_is_not_asked_for_reasoning() -> None:
 
 def test_reasoning_that_cannot_go_back_is_left_out() -> None:
     item: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "summary": []}
-    messages = normalize(["Hello", item, "Go on."], run="r")
+    messages = normalize(["Hello", item, {"role": "assistant", "content": "Hi."}, "Go on."], run="r")
     body = ResponsesModel("o3").build_body(Request(messages))
-    assert [item.get("role") for item in body["input"]] == ["user", "user"]
+    assert [item.get("role") for item in body["input"]] == ["user", "assistant", "user"]
     kept = ResponsesModel("o3", keeps_state=True).build_body(Request(messages))
-    assert [item.get("type") for item in kept["input"]] == [None, "reasoning", None]
+    assert [item.get("type") for item in kept["input"]] == [None, "reasoning", None, None]
+
+
+def test_reasoning_that_nothing_of_its_reply_follows_is_left_out() -> None:
+    lone = [{"type": "reasoning", "id": f"rs_{n}", "summary": [], "encrypted_content": "eA=="} for n in (1, 2)]
+    result = {"type": "function_call_output", "call_id": "c1", "output": "page 1"}
+    called = {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"}
+    for conversation, kinds in (
+        (["Hello", *lone, "Go on."], [None, None]),
+        (["Hello", *lone, called, result], [None, "reasoning", "reasoning", "function_call", "function_call_output"]),
+        (["Hello", called, lone[0], result, lone[1]], [None, "function_call", "function_call_output"]),
+    ):
+        body = ResponsesModel("o3").build_body(Request(normalize(conversation, run="r")))
+        assert [item.get("type") for item in body["input"]] == kinds
+        with LoopingProvider() as server:
+            anyio.run(made(server).ask, Request(normalize(conversation, run="r")))
+        assert server.refused == []
 
 
 class TestState:
@@ -148,6 +165,22 @@ def test_a_failed_response_is_an_error_and_some_may_pass() -> None:
             with ModelServer(line) as server, pytest.raises(Exception, match="No") as caught:
                 anyio.run(made(server, stream=streamed).ask, HELLO)
             assert isinstance(caught.value, Retryable) is expected
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("code", ["misalignment_policy_violation", "bio_policy", "content_filter"])
+def test_an_error_of_the_filter_is_a_failure_of_its_own(code: str, stream: bool) -> None:
+    failed: dict[str, Any] = {"id": "r", "status": "failed", "error": {"code": code, "message": "Blocked."}}
+    event = f"data: {json.dumps({'type': 'response.failed', 'response': failed})}\n\n"
+    late = status(
+        200, body=event if stream else failed, headers={"content-type": "text/event-stream"} if stream else {}
+    )
+    for line in (late, status(400, "Blocked.", code=code)):
+        with ModelServer(line) as server:
+            result = assert_honest(Agent(model=made(server, stream=stream)).run("Go."))
+        assert (result.stop, result.finish, result.requests) == ("failed", "content_filter", 1)
+        assert result.error is not None
+        assert (result.error["code"], "Blocked." in result.error["message"]) == ("content_filter", True)
 
 
 def test_fields_that_state_depends_on_are_refused() -> None:

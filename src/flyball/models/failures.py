@@ -27,12 +27,19 @@ _TOO_LONG = re.compile(
     r"|input token count|inputs?`? tokens \+",
     re.IGNORECASE,
 )
+_FILTERED = re.compile(r"content_filter|_policy(_violation)?$")
+"""Codes of errors with which a provider's filter blocks a request or a reply."""
+_FILTERED_WORDS = re.compile(r"content (filtering|management) policy", re.IGNORECASE)
 _RETRY_DELAY = re.compile(rb'"retryDelay":\s{0,20}"(\d{1,9}(?:\.\d{1,9})?)s"')
 _MAX_CAUSES = 20
 _MAX_MESSAGE_LENGTH = 500
 _MAX_KIND_LENGTH = 200
 _MAX_PARSED_LENGTH = 1_000_000
 """Maximum characters of an error that are parsed. The rest is cut off first."""
+
+
+class Filtered(ModelError):
+    """Raised when the provider's filter blocks a request or a reply and the provider reports that as an error."""
 
 
 def is_unreachable(error: BaseException) -> bool:
@@ -72,6 +79,8 @@ def error_from_response(
         return Retryable(message, _find_retry_delay(body) if after is None else after)
     if status == _TOO_LARGE or (status == 400 and is_too_long(kind, words)):
         return ContextTooLong(message)
+    if status < 500 and is_filtered(kind, words):
+        return Filtered(message)
     if 300 <= status < 400:
         return ModelError(f"{message}. Redirects are not followed, because they would pass on the key: correct the URL")
     return ModelError(message + hint)
@@ -85,7 +94,9 @@ def error_from_stream(host: str, error: Mapping[str, Any], secrets: Sequence[str
     is_temporary = kind in _RETRYABLE_KINDS or (isinstance(code, int) and (code in _RETRYABLE_STATUSES or code >= 500))
     if is_temporary or not (kind or words):
         return Retryable(message)
-    return ContextTooLong(message) if is_too_long(kind, words) else ModelError(message)
+    if is_too_long(kind, words):
+        return ContextTooLong(message)
+    return Filtered(message) if is_filtered(kind, words) else ModelError(message)
 
 
 def parse_error_body(body: bytes, secrets: Sequence[str] = ()) -> tuple[str, str]:
@@ -129,6 +140,15 @@ def _find_retry_delay(body: bytes) -> float | None:
 def is_too_long(kind: str, message: str) -> bool:
     """Check whether an error of this kind and message says that the conversation is too long for the model."""
     return bool(_TOO_LONG.search(kind) or _TOO_LONG.search(message))
+
+
+def is_filtered(kind: str, message: str) -> bool:
+    """Check whether an error of this kind and message comes from the provider's filter.
+
+    >>> is_filtered("misalignment_policy_violation", "Blocked."), is_filtered("invalid_api_key", "Check our policy.")
+    (True, False)
+    """
+    return bool(_FILTERED.search(kind) or _FILTERED_WORDS.search(message))
 
 
 def redact_and_shorten(text: str, secrets: Sequence[str], max_length: int = _MAX_MESSAGE_LENGTH) -> str:

@@ -15,14 +15,14 @@ import httpx2
 
 from .._internal.text import redact
 from ..errors import ModelError, Retryable
-from ..request import Reply, Request
+from ..request import Finish, Reply, Request
 from ..wire.bodies import WireRequest
 from ..wire.reply_parser import Json, ReplyParser, malformed_reply
 from ..wire.sse import EventReader, ServerEvent
 from ..wire.wire import Wire
 from .client import get_shared_client
 from .endpoint import Endpoint, Provider
-from .failures import error_from_response, error_from_stream, is_unreachable, redact_and_shorten
+from .failures import Filtered, error_from_response, error_from_stream, is_unreachable, redact_and_shorten
 from .model import OnText
 from .options import HttpOptions, RequestOptions, Timeouts
 
@@ -116,6 +116,9 @@ class HttpModel:
         try:
             await self._send_and_receive(content, path, parser)
             return parser.build_reply()
+        except Filtered as error:
+            detail = _redact_error(error, self.secrets()).message
+            return Reply(parser.text, finish=Finish.CONTENT_FILTER, provider=self.provider, detail=detail)
         except ModelError as error:
             raise _redact_error(error, self.secrets()) from None
 
