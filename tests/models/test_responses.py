@@ -6,8 +6,8 @@ from typing import Any
 import anyio
 import pytest
 
-from flyball import Agent, Limits, tool
-from flyball.errors import Retryable, UsageError
+from flyball import Agent, Limits, TokenPrice, tool
+from flyball.errors import ConfigError, Retryable, UsageError
 from flyball.models import ResponsesModel
 from flyball.request import Finish, Request
 from flyball.testing import LoopingProvider, ModelServer, ScriptedModel, assert_honest, call, say, sent, status
@@ -199,6 +199,32 @@ def test_the_price_is_that_of_the_service_tier() -> None:
             result = Agent(model=model, limits=Limits(usd=1)).run("Go.")
             costs.append(result.to_dict()["cost_usd"]["gpt-5.5"])
     assert 0 < costs[0] < costs[1]
+
+
+@pytest.mark.parametrize(
+    ("limits", "flag"),
+    [
+        *((Limits(tokens=tokens), "max_tokens_reached") for tokens in (320, 328, 336)),
+        *((Limits(usd=dollars), "max_cost_usd_reached") for dollars in (0.001, 0.004, 0.01)),
+        *(
+            (Limits(by_model={"gpt-*": Limits(usd=dollars)}), "max_cost_usd_of_gpt-*_reached")
+            for dollars in (0.001, 0.004)
+        ),
+    ],
+)
+def test_a_reply_shorter_than_the_provider_accepts_is_refused_by_the_budget(limits: Limits, flag: str) -> None:
+    with LoopingProvider(output_tokens=5) as server:
+        model = made(server, price=TokenPrice(input=1, output=100))
+        result = assert_honest(Agent(model=model, tools=[read], limits=limits).run("Read."))
+    assert (result.stop, result.flags, server.refused) == ("budget", (flag,), [])
+    assert all(request.body["max_output_tokens"] >= 16 for request in server.requests)
+
+
+def test_a_maximum_below_what_the_provider_accepts_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="at least 16"):
+        Agent(model=ResponsesModel("gpt-5.5", max_output_tokens=15)).run("Go.")
+    with pytest.raises(ConfigError, match="at least 16"):
+        Agent(model=ResponsesModel("gpt-5.5"), max_output_tokens=15).run("Go.")
 
 
 def test_a_finish_is_told_by_the_status() -> None:

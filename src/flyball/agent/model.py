@@ -84,9 +84,14 @@ def build_model_card(where: str, model: Model, settings: Settings, max_output_to
     context = validation.check_optional_int(
         f"{where}'s context_tokens", getattr(model, "context_tokens", None), min_value=1
     )
+    least = validation.check_int(f"{where}'s min_output_tokens", getattr(model, "min_output_tokens", 1), min_value=1)
+    longest = min((most for most in (own, max_output_tokens) if most is not None), default=None)
+    if longest is not None and longest < least:
+        raise ConfigError(f"{where}'s max_output_tokens", longest, f"at least {least}: its provider accepts no less")
     return ModelCard(
         price=find_price(model, settings),
-        max_output_tokens=min((most for most in (own, max_output_tokens) if most is not None), default=None),
+        max_output_tokens=longest,
+        min_output_tokens=least,
         context_tokens=context_tokens_of(model.provider, model.name) if context is None else context,
         count=getattr(model, "count", None),
         server=_find_server(getattr(model, "address", None)),

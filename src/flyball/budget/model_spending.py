@@ -55,12 +55,12 @@ class ModelSpending(Spending):
                 room = min(room, compute_affordable_input(self._reserve_price, output_tokens, int(budget.available)))
         return max(0, room)
 
-    def find_short_budgets(self, input_tokens: int) -> tuple[str, ...]:
-        """Return the budgets too low for this input and one output token."""
-        cost = self._compute_cost(input_tokens, 1)
-        least = {key: self._select(key, input_tokens + 1, cost) for key in self._model_budgets}
+    def find_short_budgets(self, input_tokens: int, output_tokens: int = 1) -> tuple[str, ...]:
+        """Return the budgets too low for this input and this output."""
+        cost = self._compute_cost(input_tokens, output_tokens)
+        least = {key: self._select(key, input_tokens + output_tokens, cost) for key in self._model_budgets}
         short = [key for key, amount in least.items() if amount > self._model_budgets[key].available]
-        return (*super().find_short_budgets(input_tokens), *short)
+        return (*super().find_short_budgets(input_tokens, output_tokens), *short)
 
     def hold(self, input_tokens: int, output_tokens: int) -> Holds | None:
         """Reserve the worst case of a request, all or nothing; None if a budget refuses."""

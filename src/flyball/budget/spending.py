@@ -138,13 +138,11 @@ class Spending:
             room = min(room, compute_affordable_input(self._reserve_price, output_tokens, int(money)))
         return max(0, room)
 
-    def find_short_budgets(self, input_tokens: int) -> tuple[str, ...]:
-        """Return the budgets too low for this input and one output token."""
-        short = () if self._tokens.available > input_tokens else ("tokens",)
-        if (
-            self._reserve_price is not None
-            and compute_max_request_cost(self._reserve_price, input_tokens, 1) > self.envelope.budgets["usd"].available
-        ):
+    def find_short_budgets(self, input_tokens: int, output_tokens: int = 1) -> tuple[str, ...]:
+        """Return the budgets too low for this input and this output."""
+        short = () if self._tokens.available >= input_tokens + output_tokens else ("tokens",)
+        price, money = self._reserve_price, self.envelope.budgets["usd"].available
+        if price is not None and compute_max_request_cost(price, input_tokens, output_tokens) > money:
             return (*short, "usd")
         return short
 

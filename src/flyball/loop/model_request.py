@@ -203,7 +203,7 @@ def _reserve_request(run: RunState, request: Request, tokens: int) -> tuple[Hold
         request.max_output_tokens = run.spec.model.max_output_tokens
         return NO_HOLDS, tokens
     max_output = run.model.card.output_room(tokens)
-    held = spending.hold_up_to(tokens, max_output)
+    held = hold_reply(run, tokens, max_output)
     enough = ENOUGH_OUTPUT_TOKENS if max_output is None else min(max_output, ENOUGH_OUTPUT_TOKENS)
     if held is None or (held[1] is not None and held[1] < enough):
         nearer = _estimate_nearer(run, request, tokens)
@@ -211,12 +211,13 @@ def _reserve_request(run: RunState, request: Request, tokens: int) -> tuple[Hold
             if held is not None:
                 spending.release(held[0])
             tokens, max_output = nearer, run.model.card.output_room(nearer)
-            held = spending.hold_up_to(tokens, max_output)
+            held = hold_reply(run, tokens, max_output)
     if held is None:
-        end = refuse_budget(run, next(iter(spending.find_short_budgets(tokens)), "tokens"), tokens)
+        short = spending.find_short_budgets(tokens, run.model.card.min_output_tokens)
+        end = refuse_budget(run, next(iter(short), "tokens"), tokens)
         if request.model != run.model.name:
             return None
-        held = spending.hold_up_to(tokens, max_output)  # a rule may have raised the limit when it heard of that
+        held = hold_reply(run, tokens, max_output)  # a rule may have raised the limit when it heard of that
         if held is None:
             if run.likely is not None:
                 run.likely.forget()
@@ -224,6 +225,16 @@ def _reserve_request(run: RunState, request: Request, tokens: int) -> tuple[Hold
             return end
     holds, request.max_output_tokens = held
     return holds, tokens
+
+
+def hold_reply(run: RunState, tokens: int, max_output: int | None) -> tuple[Holds, int | None] | None:
+    """Reserve the input and the longest affordable reply. None if a budget refuses that, or the provider so short a
+    reply."""
+    held = run.spending.hold_up_to(tokens, max_output)
+    if held is None or held[1] is None or held[1] >= run.model.card.min_output_tokens:
+        return held
+    run.spending.release(held[0])
+    return None
 
 
 def _estimate_nearer(run: RunState, request: Request, tokens: int) -> int:

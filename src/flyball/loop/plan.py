@@ -164,6 +164,8 @@ class ModelCard:
     """Price of its tokens. None if it is unknown."""
     max_output_tokens: int | None = None
     """Maximum output tokens of one reply: the lower of the agent's and the model's. None means no maximum."""
+    min_output_tokens: int = 1
+    """Lowest limit for the tokens of a reply that its provider accepts."""
     context_tokens: int | None = None
     """Context window in tokens, including the reply. None if it is unknown."""
     count: Callable[[Request], int] | None = None

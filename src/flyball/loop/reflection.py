@@ -14,7 +14,7 @@ from ..steadiness import Reflection
 from . import shared_budget
 from .compaction import shorten
 from .effects import Flow
-from .model_request import prepare_request, send_request
+from .model_request import hold_reply, prepare_request, send_request
 from .orders import emit_refusals
 from .state import Reflections, RunState
 from .stopping import check_end
@@ -87,7 +87,7 @@ def _send_reflection(run: RunState, request: Request, tokens: int) -> Flow[str |
     max_reply = _MAX_REPLY_TOKENS if max_output is None else min(_MAX_REPLY_TOKENS, max_output)
     holds = NO_HOLDS
     if run.spending.is_limited or run.shared is not None:
-        held = run.spending.hold_up_to(tokens, max_reply)
+        held = hold_reply(run, tokens, max_reply)
         if held is None:
             return SkippedReflection("too few tokens or too little money is left.")
         holds, max_reply = held

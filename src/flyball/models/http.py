@@ -70,6 +70,11 @@ class HttpModel:
         """Base URL of the API that is asked."""
         return self._endpoint.url
 
+    @property
+    def min_output_tokens(self) -> int:
+        """Lowest limit for the tokens of a reply that the provider accepts."""
+        return self._wire.min_output_tokens
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} at {self._endpoint.url}>"
 
