@@ -84,8 +84,15 @@ def parse_body(body: bytes) -> Json:
 
 
 def encode_json(body: object) -> bytes:
-    """Encode JSON. A lone surrogate, which some models produce, becomes a question mark."""
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    """Encode JSON. Texts with a lone surrogate, which have no bytes in UTF-8, are written with escapes.
+
+    >>> print(encode_json({"half": "\\ud83d"}).decode())
+    {"half":"\\ud83d"}
+    """
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body, separators=(",", ":")).encode()
 
 
 def _inflate(raw: bytes, window: int) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
@@ -129,8 +128,7 @@ class Delivery:
 
 
 def _write_event(name: str, data: Json | None) -> bytes:
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode("utf-8", "replace")
+    return (f"event: {name}\n" if name else "").encode() + b"data: " + encode_json(data) + b"\n\n"
 
 
 async def send_whole(send: Send, status: int, headers: Headers, body: bytes) -> None:
