@@ -62,7 +62,17 @@ def test_code_that_the_provider_ran_goes_back_in_its_place() -> None:
     assert server.requests[1].body["contents"][1]["parts"] == [code, ran, asks]
 
 
-@pytest.mark.parametrize(("name", "signed"), [("gemini-3-pro", True), ("gemini-2.5-pro", False)])
+@pytest.mark.parametrize(
+    ("name", "signed"),
+    [
+        ("gemini-3-pro", True),
+        ("gemini-flash-latest", True),
+        ("gemini-flash-lite-latest", True),
+        ("gemini-2.5-pro", False),
+        ("gemini-2.5-flash-latest", False),
+        ("gemma-3-27b-it", False),
+    ],
+)
 def test_calls_of_another_model_are_signed_where_that_is_demanded(name: str, signed: bool) -> None:
     with ModelServer(sent(call("read", page=1), thinking="Hm."), say("So.")) as server:
         result = Agent(model=AnthropicModel("a", url=server.url), tools=[read]).run("Read.")

@@ -70,6 +70,7 @@ def test_a_model_that_does_not_reason_is_not_asked_for_reasoning() -> None:
         assert ("include" in ResponsesModel(name).build_body(HELLO)) is asked
     body = ResponsesModel("o3", body={"include": ["message.output_text.logprobs"], "store": True}).build_body(HELLO)
     assert body["include"] == ["message.output_text.logprobs", "reasoning.encrypted_content"]
+    assert ResponsesModel("my-deployment", body={"include": []}).build_body(HELLO)["include"] == []
     assert body["store"] is True
 
 

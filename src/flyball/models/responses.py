@@ -70,8 +70,9 @@ class ResponsesModel(HttpModel):
     def _write_body(self, request: WireRequest) -> Json:
         body = super()._write_body(request)
         body.setdefault("store", self._keeps_state)
-        if not self._keeps_state and not _WITHOUT_REASONING.match(self.name):
-            body["include"] = list(dict.fromkeys([*body.get("include", ()), _ENCRYPTED]))
+        included = body.get("include", (_ENCRYPTED,))
+        if included and not self._keeps_state and not _WITHOUT_REASONING.match(self.name):
+            body["include"] = list(dict.fromkeys([*included, _ENCRYPTED]))
         return body
 
     async def ask(self, request: Request, tell: OnText | None = None, /) -> Reply:

@@ -254,9 +254,9 @@ def _sanitize(content: Json, is_signed: bool) -> Json:
 
 
 def is_gemini_3(model: str) -> bool:
-    """Check whether a model is of Gemini 3 or later."""
-    match = re.match(r"gemini-(\d{1,3})", model)
-    return bool(match and int(match[1]) >= 3)
+    """Check whether a model is of Gemini 3 or later, as the newest ones are (`gemini-flash-latest`)."""
+    match = re.match(r"gemini-(?:(\d{1,3})|[a-z-]+-latest$)", model)
+    return match is not None and int(match[1] or 3) >= 3
 
 
 def _set_system(body: Json, text: str) -> None:
