@@ -1,5 +1,6 @@
 """The official SDKs read what the server says over the Responses API and as Gemini."""
 
+import asyncio
 import json
 from typing import Any
 from urllib.request import Request, urlopen
@@ -9,8 +10,10 @@ import pytest
 from google import genai
 from google.genai import errors, types
 
+from flyball.message import check_pairs
 from flyball.request import Usage
-from flyball.testing import ModelServer, call, say, sent, status
+from flyball.testing import LoopingProvider, ModelServer, call, say, sent, status
+from flyball.wire import normalize
 
 USED = Usage(input=100, output=20, cached=60, reasoning=7)
 TEXT = "Hé, ☃ and 👩‍🚀:  two sums.\n"
@@ -21,14 +24,44 @@ def stream(request: pytest.FixtureRequest) -> bool:
     return request.param
 
 
+CLIENT: dict[str, Any] = {
+    "api_key": "sk-key", "max_retries": 0, "timeout": 60, "_strict_response_validation": True,
+}  # fmt: skip
+"""Options of OpenAI's clients. They check each body and event against the SDK's types."""
+
+
 class TestResponses:
     def ask(self, server: ModelServer, *, stream: bool) -> Any:
         asked: Any = {"model": "m-1", "input": "1 + 2?"}
-        client: Any = openai.OpenAI(base_url=f"{server.url}/v1", api_key="sk-key", max_retries=0, timeout=60)
+        client: Any = openai.OpenAI(base_url=f"{server.url}/v1", **CLIENT)
         with client:
             if not stream:
                 return client.responses.create(**asked)
             return list(client.responses.create(**asked, stream=True))[-1].response
+
+    def test_the_async_client_reads_the_same(self, stream: bool) -> None:
+        async def ask(url: str) -> Any:
+            async with openai.AsyncOpenAI(base_url=f"{url}/v1", **CLIENT) as client:
+                if not stream:
+                    return await client.responses.create(model="m-1", input="1 + 2?")
+                events = await client.responses.create(model="m-1", input="1 + 2?", stream=True)
+                return [event async for event in events][-1].response  # pyright: ignore[reportAttributeAccessIssue]
+
+        line = sent(say(TEXT, call("add", a=1)).using(USED), thinking="Hm.", split=3)
+        with ModelServer(line, line) as server:
+            read = asyncio.run(ask(server.url))
+            server.requests.clear()
+            assert read.model_dump() == self.ask(server, stream=stream).model_dump()
+
+    def test_the_sdk_continues_what_the_provider_keeps(self) -> None:
+        client: Any = openai.OpenAI(base_url="http://127.0.0.1:9/v1", **CLIENT)
+        with LoopingProvider() as server, client:
+            client.base_url = f"{server.url}/v1"
+            tool = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": False}
+            first = client.responses.create(model="m", input="1 + 2?", tools=[tool])
+            result = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "3"}
+            again = client.responses.create(model="m", previous_response_id=first.id, input=[result], tools=[tool])
+        assert ([again.output[-1].type], server.refused) == (["function_call"], [])
 
     def test_the_sdk_reads_text_reasoning_calls_usage_and_the_end(self, stream: bool) -> None:
         line = sent(say(TEXT, call("add", a=1, b="☃"), call("now")).using(USED), thinking="Hm.", split=3)
@@ -47,7 +80,7 @@ class TestResponses:
 
     def test_the_helper_of_the_sdk_gathers_a_stream(self) -> None:
         line = sent(say(TEXT, call("add", a=1)).using(USED), thinking="Hm.")
-        client: Any = openai.OpenAI(base_url="http://127.0.0.1:9/v1", api_key="sk-key", max_retries=0, timeout=60)
+        client: Any = openai.OpenAI(base_url="http://127.0.0.1:9/v1", **CLIENT)
         with ModelServer(line) as server, client:
             client.base_url = f"{server.url}/v1"
             with client.responses.stream(model="m", input="?") as events:
@@ -55,7 +88,7 @@ class TestResponses:
         assert (read.output_text, read.output[-1].arguments) == (TEXT, '{"a": 1}')
 
     def test_the_sdk_reads_each_piece_as_it_comes(self) -> None:
-        client: Any = openai.OpenAI(base_url="http://127.0.0.1:9/v1", api_key="sk-key", max_retries=0, timeout=60)
+        client: Any = openai.OpenAI(base_url="http://127.0.0.1:9/v1", **CLIENT)
         with ModelServer(say("").streaming("It ", "is ", "3.")) as server, client:
             client.base_url = f"{server.url}/v1"
             events = list(client.responses.create(model="m", input="?", stream=True))
@@ -79,7 +112,7 @@ class TestResponses:
         with ModelServer(status(429, "Slow."), sent(say("a b"), "error", events=5, message="Too busy.")) as server:
             with pytest.raises(openai.RateLimitError, match=r"Slow\."):
                 self.ask(server, stream=False)
-            client: Any = openai.OpenAI(base_url=f"{server.url}/v1", api_key="sk-key", max_retries=0, timeout=60)
+            client: Any = openai.OpenAI(base_url=f"{server.url}/v1", **CLIENT)
             with client:
                 [*_, last] = client.responses.create(model="m", input="?", stream=True)
         assert (last.type, last.message) == ("error", "Too busy.")
@@ -95,6 +128,38 @@ class TestGemini:
             return [client.models.generate_content(**asked)]
         finally:
             client.close()
+
+    def test_the_async_client_reads_the_same(self, stream: bool) -> None:
+        async def ask(url: str) -> list[types.GenerateContentResponse]:
+            client: Any = genai.Client(api_key="key", http_options=types.HttpOptions(base_url=url)).aio
+            asked: Any = {"model": "m-1", "contents": "1 + 2?"}
+            try:
+                if stream:
+                    return [chunk async for chunk in await client.models.generate_content_stream(**asked)]
+                return [await client.models.generate_content(**asked)]
+            finally:
+                await client.aclose()
+
+        line = sent(say(TEXT, call("add", a=1)).using(USED), thinking="Hm.", split=3)
+        with ModelServer(line, line) as server:
+            read = asyncio.run(ask(server.url))
+            server.requests.clear()
+            plain = self.ask(server, stream=stream)
+        left_out = {"sdk_http_response"}
+        assert [one.model_dump(exclude=left_out) for one in read] == [one.model_dump(exclude=left_out) for one in plain]
+
+    def test_the_sdk_makes_the_calls_of_a_chat_itself(self) -> None:
+        def add(a: int, b: int) -> int:
+            """Add two numbers."""
+            return a + b
+
+        with ModelServer(call("add", a=1, b=2), say("It is 3.")) as server:
+            client: Any = genai.Client(api_key="key", http_options=types.HttpOptions(base_url=server.url))
+            chat = client.chats.create(model="m-1", config=types.GenerateContentConfig(tools=[add]))
+            said = chat.send_message("1 + 2?").text
+            client.close()
+        messages = normalize(server.requests[-1].body["contents"], run="r")
+        assert (said, check_pairs(messages)) == ("It is 3.", [])  # the SDK sends results without ids
 
     def test_the_sdk_reads_text_thoughts_calls_usage_and_the_end(self, stream: bool) -> None:
         line = sent(say(TEXT, call("add", a=1, b="☃"), call("now")).using(USED), thinking="Hm.", split=3)

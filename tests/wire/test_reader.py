@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from flyball.errors import ConfigError, MessageError
-from flyball.message import Message, MessageType, Role
-from flyball.wire import normalize
+from flyball.message import Message, MessageType, Role, check_pairs
+from flyball.wire import normalize, to_gemini
 
 Row = tuple[str, str, str, dict[str, Any] | None]
 Json = dict[str, Any]
@@ -315,3 +315,23 @@ def test_new_numbers_start_behind_those_that_the_run_has_here_already() -> None:
         "r:3",
     ]
     assert [message.id for message in normalize([*old, "c"], run="s")] == ["r:0", "r:1", "s:0"]
+
+
+def test_a_result_of_gemini_without_an_id_belongs_to_the_first_open_call_of_its_tool() -> None:
+    calls: list[Json] = [{"id": "f1", "name": "add"}, {"name": "add"}, {"id": "f3", "name": "now"}]
+    results: list[Json] = [{"name": "now"}, {"name": "add", "id": "f1"}, {"name": "add"}]
+    contents = [
+        {"role": "model", "parts": [{"functionCall": {**call, "args": {}}} for call in calls]},
+        {"role": "user", "parts": [{"functionResponse": {**result, "response": {}}} for result in results]},
+    ]
+    messages = normalize(contents, run="r")
+    assert [(message.payload or {})["call_id"] for message in messages] == [
+        "f1",
+        "call-0-1",
+        "f3",
+        "f3",
+        "f1",
+        "call-0-1",
+    ]
+    assert check_pairs(messages) == []
+    assert to_gemini(messages) == (None, contents)

@@ -36,8 +36,8 @@ def is_gemini_content(item: Mapping[str, Any]) -> bool:
 class GeminiReader:
     """Reads the contents of one conversation.
 
-    Calls and results often have no id. A call then gets one from its place, and the next result of the same tool
-    without an id belongs to it.
+    Calls and results often have no id. A call then gets one from its place. A result without an id belongs to the
+    first call of the same tool that has none yet.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class GeminiReader:
         if not is_nonempty_text(call_id):
             inner["id"] = call_id
             call_id = f"call-{index}-{place}"
-            self._open_calls.setdefault(cast("str", name), []).append(call_id)
+        self._open_calls.setdefault(cast("str", name), []).append(cast("str", call_id))
         extra = collect_extra(part, {key}) | ({"call": inner} if inner else {}) | _note_spelling(key, "functionCall")
         payload = {"call_id": call_id, "name": name, "arguments": cast("Json", arguments or {})}
         return build_message(MessageType.TOOL_CALL, Role.ASSISTANT, "", payload, extra)
@@ -96,11 +96,12 @@ class GeminiReader:
         result: Json = part[key]
         name, response, call_id = result.get("name"), result.get("response"), result.get("id")
         require(is_nonempty_text(name), index, f"{where}.name", name, "the name of a tool")
-        inner = collect_extra(result, {"name", "id"})
+        inner, waiting = collect_extra(result, {"name", "id"}), self._open_calls.get(cast("str", name), [])
         if not is_nonempty_text(call_id):
             inner["id"] = call_id
-            waiting = self._open_calls.get(cast("str", name))
             call_id = waiting.pop(0) if waiting else f"call-{index}"
+        elif call_id in waiting:
+            waiting.remove(cast("str", call_id))
         extra = collect_extra(part, {key}) | {"result": inner} | _note_spelling(key, "functionResponse")
         text, is_error = read_response(response)
         payload = {"call_id": call_id, "name": name, "is_error": is_error}

@@ -121,7 +121,7 @@ def _iter_responses_problems(body: Json) -> Iterator[str]:
     if not body.get("input"):
         yield "input must not be empty"
     items = get_dicts(body, "input")
-    for item, following in zip(items, [*items[1:], {"role": "user"}], strict=True):
+    for item, following in zip(items, [*items[1:], {"role": "user"}], strict=False):  # a text has no items
         if item.get("type") == "reasoning" and not is_output_item(following):
             yield f"Item '{item.get('id')}' of type 'reasoning' was provided without its required following item"
     for kind in ("function_call", "custom_tool_call", "local_shell_call"):
