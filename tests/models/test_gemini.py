@@ -5,10 +5,12 @@ from typing import Any
 import anyio
 import pytest
 
-from flyball import Agent, tool
+from flyball import Agent, Limits, tool
 from flyball.errors import ContextTooLong, Retryable, UsageError
 from flyball.models import AnthropicModel, GeminiModel, named
+from flyball.models.catalog import find_price
 from flyball.request import Finish, Request, Usage
+from flyball.settings import Settings
 from flyball.testing import ModelServer, assert_honest, call, say, sent, status
 from flyball.wire import normalize
 
@@ -130,6 +132,14 @@ def test_usage_counts_once_the_reply_is_complete() -> None:
     assert parser.build_reply().usage == Usage(input=9, output=5)
     parser.parse_event({"usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 6}})
     assert parser.build_reply().usage == Usage(input=9, output=6)
+
+
+def test_a_limit_of_money_needs_the_price_of_a_faster_service_tier() -> None:
+    for tier, is_known in (("flex", True), ("standard", True), ("priority", False)):
+        model = GeminiModel("gemini-2.5-flash", body={"serviceTier": tier})
+        assert (find_price(model, Settings({})) is not None) is is_known
+    with pytest.raises(UsageError, match=r"gemini-2\.5-flash in its service tier 'priority' is not known"):
+        Agent(model=model, limits=Limits(usd=1)).run("Go.")
 
 
 def test_the_newest_signature_of_a_text_goes_back() -> None:

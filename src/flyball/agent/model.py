@@ -124,9 +124,11 @@ def check_money_limit(money: IterationBudget | None, models: ModelSpec, pattern:
         model = models.find(name)
         if card.price is None and matches_model(pattern, model.provider, model.name):
             key = f"{model.provider}:{model.name}" if model.provider else model.name
+            tier = getattr(model, "service_tier", None)
+            shown = f"{model.name} in its service tier {tier!r}" if tier else model.name
             why = (
-                f"the limit of {money.unit.show(money.ceiling)} cannot be enforced, because the price of {model.name} "
-                "is not known"
+                f"the limit of {money.unit.show(money.ceiling)} cannot be enforced, because the price of {shown} is "
+                "not known"
             )
             setting = f'set input and output in [prices."{key}"] of flyball.toml (dollars per million tokens)'
             raise UsageError(

@@ -38,18 +38,24 @@ _UNUSED_PRICE_FIELDS = {
     "web_searches_kcount",
 }
 """Extra costs that no request of ours causes."""
+_USUAL_TIERS = frozenset({"auto", "default", "standard", "standard_only", "flex", "batch"})
+"""Service tiers that cost at most the usual price."""
 _FEE_FIELDS = {"web_search": "web_searches_kcount", "file_search": "storage_searches_kcount"}
 """Fields of fees for a thousand uses of a tool that runs at the provider, by the tool."""
 
 
 def find_price(model: Model, settings: Settings) -> Price | None:
-    """Return a model's price: its own, the settings', or the catalog's for its service tier."""
+    """Return a model's price: its own, the settings', or the catalog's for its service tier.
+
+    None means that it is not known, as for a faster tier that the catalog does not have.
+    """
     if model.price is not None:
         return model.price
     price, tier = price_of(model.provider, model.name, settings), getattr(model, "service_tier", None)
     if tier is None or price is None or price != price_of(model.provider, model.name):
         return price  # the tiers of the settings' own price are not known
-    return tier_prices_of(model.provider, model.name).get(tier.lower(), price)
+    usual = price if tier.lower() in _USUAL_TIERS else None
+    return tier_prices_of(model.provider, model.name).get(tier.lower(), usual)
 
 
 def price_of(provider: str | None, name: str, settings: Settings | None = None) -> TokenPrice | None:

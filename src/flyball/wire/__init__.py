@@ -6,7 +6,8 @@ methods; `find_wire` returns the one that a path belongs to.
 
 A conversation that is read and written in the same format is unchanged, with these exceptions: a missing `content`
 beside calls becomes None, a missing `type` of a call becomes "function", arguments that an OpenAI-like server sent as a
-dict become text, and neighbouring result messages become one, as Anthropic requires.
+dict become text, arguments and results that are missing or null become empty ones, and neighbouring result messages
+become one, as Anthropic requires.
 
 Keys that only one provider knows are kept in the metadata of the message, and written only in that provider's format:
 
