@@ -1,6 +1,7 @@
 """`flyball models`: those that are known, with and without a price, and the local one."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,9 @@ def test_models_of_gemini_and_of_the_responses_api_are_listed_under_the_names_th
     chat, responses = found["openai:gpt-5-mini"], found["openai-responses:gpt-5-mini"]
     assert chat | {"name": responses["name"]} == responses
     assert "openai-responses:gpt-3.5-turbo" not in found
+    assert {"openai-responses:gpt-5-pro", "openai-responses:o3-deep-research"} <= {*found}
+    assert "openai:gpt-5-pro" not in found
+    assert [name for name in found if re.search("whisper|embedding|transcribe|davinci", name)] == []
     assert listed(typed, "google:gemini-2.5-flash")["google:gemini-2.5-flash"]["ready"] == "no GEMINI_API_KEY"
 
 

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 LOCAL = "local:smollm2"
 _RESPONSES_MODELS = re.compile(r"gpt-(4o|4\.1|[5-9])|o\d|codex|computer-use")
 """Beginnings of the names of OpenAI's models that its Responses API has."""
+_RESPONSES_ONLY = re.compile(r"codex|computer-use|deep-research|-pro$")
+"""Parts of the names of OpenAI's models that only its Responses API has."""
+_CHAT_ONLY = re.compile(r"audio|-search")
+_OTHER_MODELS = re.compile(
+    r"^(ada|babbage|curie|davinci|text-)|embedding|image|instruct|live|moderation|realtime|transcribe|tts|whisper"
+)
+"""Parts of the names of OpenAI's models that write no replies: for speech, images, vectors, or plain completion."""
 _HEADERS = ("model", "price of 1M tokens", "context", "key")
 
 
@@ -104,8 +111,12 @@ def _find_schemes(provider: str, name: str) -> list[str]:
     """Return the beginnings of the names under which a model can be used."""
     if provider == "google":  # its table has models of other APIs too
         return [provider] if name.startswith(("gemini-", "gemma-")) else []
-    has_responses = provider == "openai" and _RESPONSES_MODELS.match(name)
-    return [provider, "openai-responses"] if has_responses else [provider]
+    if provider != "openai":
+        return [provider]
+    if _OTHER_MODELS.search(name):
+        return []
+    has_responses = _RESPONSES_MODELS.match(name) and not _CHAT_ONLY.search(name)
+    return ([] if _RESPONSES_ONLY.search(name) else [provider]) + (["openai-responses"] if has_responses else [])
 
 
 def _build_listed_model(name: str, price: TokenPrice | None, context: int | None, ready: str) -> ListedModel:
