@@ -144,8 +144,12 @@ def test_a_limit_of_money_needs_the_price_of_a_faster_service_tier() -> None:
 
 def test_the_newest_signature_of_a_text_goes_back() -> None:
     parser = GeminiModel("m").create_parser()
-    call = {"functionCall": {"name": "read", "args": {}}, "thoughtSignature": "of the call"}
-    parts = [{"text": "a", "thoughtSignature": "old"}, call, {"text": "", "thoughtSignature": "new"}]
+    call: dict[str, Any] = {"functionCall": {"name": "read"}, "thoughtSignature": "of the call"}
+    parts: list[dict[str, Any]] = [
+        {"text": "a", "thoughtSignature": "old"},
+        call,
+        {"text": "", "thoughtSignature": "new"},
+    ]
     parser.parse_reply(reply(*parts))
     kept = {part["of"]: part["part"]["value"]["thoughtSignature"] for part in parser.build_reply().parts}
     assert kept == {"text": "new", 0: "of the call"}

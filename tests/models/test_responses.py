@@ -84,7 +84,9 @@ def test_reasoning_that_cannot_go_back_is_left_out() -> None:
 
 
 def test_reasoning_that_nothing_of_its_reply_follows_is_left_out() -> None:
-    lone = [{"type": "reasoning", "id": f"rs_{n}", "summary": [], "encrypted_content": "eA=="} for n in (1, 2)]
+    lone: list[Any] = [
+        {"type": "reasoning", "id": f"rs_{n}", "summary": [], "encrypted_content": "eA=="} for n in (1, 2)
+    ]
     result = {"type": "function_call_output", "call_id": "c1", "output": "page 1"}
     called = {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"}
     for conversation, kinds in (

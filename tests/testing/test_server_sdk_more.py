@@ -45,7 +45,8 @@ class TestResponses:
                 if not stream:
                     return await client.responses.create(model="m-1", input="1 + 2?")
                 events = await client.responses.create(model="m-1", input="1 + 2?", stream=True)
-                return [event async for event in events][-1].response  # pyright: ignore[reportAttributeAccessIssue]
+                last: Any = [event async for event in events][-1]
+                return last.response
 
         line = sent(say(TEXT, call("add", a=1)).using(USED), thinking="Hm.", split=3)
         with ModelServer(line, line) as server:

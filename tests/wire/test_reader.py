@@ -320,7 +320,7 @@ def test_new_numbers_start_behind_those_that_the_run_has_here_already() -> None:
 def test_a_result_of_gemini_without_an_id_belongs_to_the_first_open_call_of_its_tool() -> None:
     calls: list[Json] = [{"id": "f1", "name": "add"}, {"name": "add"}, {"id": "f3", "name": "now"}]
     results: list[Json] = [{"name": "now"}, {"name": "add", "id": "f1"}, {"name": "add"}]
-    contents = [
+    contents: list[Json] = [
         {"role": "model", "parts": [{"functionCall": {**call, "args": {}}} for call in calls]},
         {"role": "user", "parts": [{"functionResponse": {**result, "response": {}}} for result in results]},
     ]

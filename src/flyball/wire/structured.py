@@ -99,7 +99,7 @@ def _close_part(value: Any) -> Any:
         if key in _SCHEMA_TABLE_KEYS and isinstance(inner, Mapping):
             kept[key] = {name: _close_part(part) for name, part in cast("Schema", inner).items()}
         elif isinstance(inner, list) and (name := _SCHEMA_LIST_KEYS.get(key)):
-            kept[name] = [_close_part(part) for part in inner]
+            kept[name] = [_close_part(part) for part in cast("list[object]", inner)]
         elif key == "items":
             kept[key] = _close_part(inner)
         elif (

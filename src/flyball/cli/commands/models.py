@@ -28,7 +28,7 @@ _CHAT_ONLY = re.compile(r"audio|-search")
 _OTHER_MODELS = re.compile(
     r"^(ada|babbage|curie|davinci|text-)|embedding|image|instruct|live|moderation|realtime|transcribe|tts|whisper"
 )
-"""Parts of the names of OpenAI's models that write no replies: for speech, images, vectors, or plain completion."""
+"""Parts of the names of models that write no replies: for speech, images, vectors, or plain completion."""
 _HEADERS = ("model", "price of 1M tokens", "context", "key")
 
 
@@ -109,12 +109,12 @@ def list_models() -> Iterator[ListedModel]:
 
 def _find_schemes(provider: str, name: str) -> list[str]:
     """Return the beginnings of the names under which a model can be used."""
-    if provider == "google":  # its table has models of other APIs too
-        return [provider] if name.startswith(("gemini-", "gemma-")) else []
-    if provider != "openai":
+    if provider == "anthropic":
         return [provider]
     if _OTHER_MODELS.search(name):
         return []
+    if provider == "google":  # its table has models of other APIs too
+        return [provider] if name.startswith(("gemini-", "gemma-")) else []
     has_responses = _RESPONSES_MODELS.match(name) and not _CHAT_ONLY.search(name)
     return ([] if _RESPONSES_ONLY.search(name) else [provider]) + (["openai-responses"] if has_responses else [])
 
