@@ -15,7 +15,7 @@ from flyball.gateway.gateway import Gateway
 from flyball.gateway.gateway_options import GatewayOptions
 from flyball.request import Reply, Usage
 from flyball.testing import call, say
-from flyball.testing.server import ModelServer, sent
+from flyball.testing.server import ModelServer, sent, status
 from flyball.wire import ReplyDraft, find_wire
 
 from .conftest import environment_for
@@ -135,3 +135,18 @@ def test_a_stream_of_gemini_passes_byte_for_byte(query: str, options: Any) -> No
         with Gateway(GatewayOptions(limits=Limits(turns=9), environment=environment_for(server))) as gateway:
             assert ask(gateway, path, content) == (200, direct.content)
         assert gateway.result.usage == Usage(20, 10)
+
+
+def test_a_stream_of_gemini_without_its_end_counts_at_an_estimate() -> None:
+    chunk = {
+        "candidates": [{"content": {"parts": [{"text": "word " * 100}]}}],
+        "usageMetadata": {"promptTokenCount": 9},
+    }
+    body = f"data: {json.dumps(chunk)}\n\n" * 3
+    path = "/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse"
+    content = REQUESTS["/v1beta/models/gemini-2.5-pro:generateContent"].encode()
+    with ModelServer(status(200, body=body, headers={"content-type": "text/event-stream"})) as server:
+        with Gateway(GatewayOptions(limits=Limits(turns=9), environment=environment_for(server))) as gateway:
+            assert ask(gateway, path, content) == (200, body.encode())
+        (chat,) = gateway.chats
+    assert chat.output_tokens > 100

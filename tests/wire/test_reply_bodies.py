@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from flyball.budget.usage import Usage
 from flyball.request import Call, Finish, Reply
 from flyball.wire import WIRES, ErrorReply, ReplyDraft, StreamReader
+from flyball.wire.stream import ArrayReader
 
 Case = tuple[str, int]
 
@@ -63,6 +65,26 @@ def test_gemini_may_stream_one_array(bodies: Any) -> None:
         assert b"".join(event.raw for event in [*events, *reader.close()]) == data
         assert sum(event.json is not None for event in events) == len(items)
         check(reader.parser.build_reply(), expected)
+
+
+@given(
+    items=st.lists(
+        st.recursive(st.text('"\\\\{}[], \nü'), lambda inner: st.lists(inner) | st.dictionaries(st.text("{["), inner))
+    ),
+    sizes=st.lists(st.integers(1, 20), min_size=1),
+)
+def test_an_array_is_split_into_its_items(items: list[Any], sizes: list[int]) -> None:
+    items = [{"item": item} for item in items]
+    data = json.dumps(items, ensure_ascii=False, indent=1).encode()
+    reader, events, start = ArrayReader(), list[Any](), 0
+    for size in cycle(sizes):
+        events += reader.feed(data[start : start + size])
+        start += size
+        if start >= len(data):
+            break
+    events += reader.close()
+    assert b"".join(event.raw for event in events) == data
+    assert [json.loads(event.data) for event in events if event.data] == items
 
 
 REPLIES = [

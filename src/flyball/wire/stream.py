@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, cast
 
 from .._internal.json_bytes import parse_json
 from ..errors import ModelError
 from .reply_parser import Json, ReplyParser
 from .sse import EventReader, ServerEvent
+
+_MARKS = re.compile(rb'["\\{}\[\]]')
+"""Bytes that matter between the items of an array."""
 
 
 class ReadEvent(NamedTuple):
@@ -72,36 +76,46 @@ class StreamReader:
 class ArrayReader:
     """Parser for the items of one JSON array, as Gemini streams without `alt=sse`."""
 
-    __slots__ = ("_depth", "_escaped", "_in_text", "_item", "_raw")
+    __slots__ = ("_depth", "_in_text", "_raw", "_skip", "_start")
 
     def __init__(self) -> None:
         self._raw = bytearray()
-        self._item = bytearray()
+        self._start: int | None = None
+        """Place in `_raw` where an item has begun."""
         self._depth = 0
-        self._in_text = self._escaped = False
+        self._in_text = False
+        self._skip = 0
+        """Bytes of the next chunk that belong to an escape."""
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """Return the items completed by this chunk. Brackets and commas between items count to the next one."""
         events: list[ServerEvent] = []
-        for place in range(len(chunk)):
-            byte = chunk[place : place + 1]
-            self._raw += byte
-            if self._depth > 1 or (self._depth == 1 and byte == b"{"):
-                self._item += byte
+        offset, done, skip = len(self._raw), 0, self._skip
+        self._raw += chunk
+        for mark in _MARKS.finditer(chunk):
+            place, byte = mark.start(), mark[0]
+            if place < skip:
+                continue
             if self._in_text:
-                self._in_text = self._escaped or byte != b'"'
-                self._escaped = byte == b"\\" and not self._escaped
+                skip = place + 2 if byte == b"\\" else skip
+                self._in_text = byte != b'"'
             elif byte == b'"':
                 self._in_text = True
-            elif byte in (b"{", b"["):
+            elif byte in b"{[":
                 self._depth += 1
-            elif byte in (b"}", b"]"):
+                self._start = offset + place if self._depth == 2 else self._start
+            elif byte in b"}]":
                 self._depth -= 1
-                if self._depth == 1 and self._item:
-                    events.append(ServerEvent(bytes(self._raw), bytes(self._item), ""))
-                    self._raw, self._item = bytearray(), bytearray()
+                if self._depth == 1 and self._start is not None:
+                    end = offset + place + 1
+                    events.append(ServerEvent(bytes(self._raw[done:end]), bytes(self._raw[self._start : end]), ""))
+                    done, self._start = end, None
+        del self._raw[:done]
+        self._start = None if self._start is None else self._start - done
+        self._skip = max(0, skip - len(chunk))
         return events
 
     def close(self) -> list[ServerEvent]:
         """Return the closing bracket, or what was cut."""
-        return [ServerEvent(bytes(self._raw), bytes(self._item) or None, "")] if self._raw else []
+        data = None if self._start is None else bytes(self._raw[self._start :])
+        return [ServerEvent(bytes(self._raw), data, "")] if self._raw else []
