@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -7,7 +8,7 @@ import pytest
 
 from flyball import ModelError
 from flyball.errors import ContextTooLong, Retryable
-from flyball.models.failures import error_from_response, error_from_stream, parse_error_body
+from flyball.models.failures import Filtered, error_from_response, error_from_stream, parse_error_body
 
 
 def error(status: int, body: bytes = b"", **headers: str) -> ModelError:
@@ -133,3 +134,22 @@ def test_an_error_in_a_stream_is_read_too(told: dict[str, Any], kind: type[Model
 def test_a_secret_at_the_end_of_what_is_read_is_not_shown_in_part(shift: int) -> None:
     page = "<>" * ((1_000_000 - shift) // 2) + "sk-123456789" + " more" * 10
     assert "sk-" not in parse_error_body(page.encode(), ("sk-123456789",))[1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_filtered"),
+    [
+        ({"code": "content_filter", "message": "The response was filtered."}, True),
+        ({"code": "content_policy_violation", "message": "No."}, True),
+        ({"code": "misalignment_policy_violation", "message": "No."}, True),
+        ({"type": "invalid_request_error", "message": "Output blocked by content filtering policy"}, True),
+        ({"message": "... due to the prompt triggering Azure OpenAI's content management policy."}, True),
+        ({"code": "invalid_api_key", "message": "See our policy."}, False),
+        ({"code": "policy_not_found", "message": "No such policy."}, False),
+        ({"code": "rate_limit_exceeded", "message": "No."}, False),
+    ],
+)
+def test_a_block_by_the_filter_is_known_by_its_code_or_its_words(fields: dict[str, str], is_filtered: bool) -> None:
+    found = error(400, json.dumps({"error": fields}).encode()), error_from_stream("host", fields)
+    assert [type(one) is Filtered for one in found] == [is_filtered, is_filtered]
+    assert type(error(500, json.dumps({"error": fields}).encode())) is Retryable
