@@ -138,6 +138,18 @@ def test_an_error_in_a_stream_is_found_and_not_read_as_a_reply(wire_name: str) -
     assert wire.create_parser().find_error(wire.build_error(ErrorReply(400, "Bad"))) is not None
 
 
+@pytest.mark.parametrize("is_array", [False, True], ids=["events", "array"])
+@pytest.mark.parametrize("endless", [b"x", b"data: {}\n", b"data: [", b'{"a": [', b'["'])
+def test_an_event_without_end_is_passed_on_and_not_kept(wire_name: str, is_array: bool, endless: bytes) -> None:
+    reader = StreamReader(WIRES[wire_name].create_parser(), is_array=is_array, max_event_bytes=1_000)
+    passed = 0
+    for fed in range(1, 1_200):
+        passed += sum(len(event.raw) for event in reader.feed(endless))
+        assert fed * len(endless) - passed <= 1_000
+    assert passed + sum(len(event.raw) for event in reader.close()) == 1_199 * len(endless)
+    assert reader.flaw is not None
+
+
 def test_events_that_are_not_understood_are_passed_on_and_noted(wire_name: str) -> None:
     reader = StreamReader(WIRES[wire_name].create_parser())
     data = b"data: {broken\n\ndata: 7\n\n: comment\n\nid: 3\n\ndata: [DONE]\n\n"

@@ -14,6 +14,10 @@ _MARKS = re.compile(rb'["\\{}\[\]]')
 """Bytes that matter between the items of an array."""
 
 
+MAX_EVENT_BYTES = 64 * 2**20
+"""Maximum bytes of one event. A longer one comes from a server that never stops."""
+
+
 class ReadEvent(NamedTuple):
     """Event of a stream: its bytes, and what they mean."""
 
@@ -31,17 +35,27 @@ class StreamReader:
     not understood is passed on, and noted in `flaw`.
     """
 
-    def __init__(self, parser: ReplyParser, *, is_array: bool = False) -> None:
+    def __init__(self, parser: ReplyParser, *, is_array: bool = False, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self.parser = parser
         self.error: object = None
         """Error that the provider sent, as it wrote it. None means none."""
         self.flaw: str | None = None
         """First violation of the provider's format. None means none."""
-        self._reader = ArrayReader() if is_array else EventReader()
+        self._new_reader = ArrayReader if is_array else EventReader
+        self._reader = self._new_reader()
+        self._max_event_bytes = max_event_bytes
+        self._pending_bytes = 0
+        """Bytes that no event has yet, or a few more."""
 
     def feed(self, chunk: bytes) -> list[ReadEvent]:
-        """Return the events that this chunk completes."""
-        return [self._read(event) for event in self._reader.feed(chunk)]
+        """Return the events that this chunk completes. An event that is too long is passed on in parts."""
+        events = self._reader.feed(chunk)
+        self._pending_bytes = len(chunk) if events else self._pending_bytes + len(chunk)
+        if self._pending_bytes > self._max_event_bytes:
+            self.flaw = self.flaw or f"an event has more than {self._max_event_bytes:,} bytes"
+            events += self._reader.close()
+            self._reader, self._pending_bytes = self._new_reader(), 0
+        return [self._read(event) for event in events]
 
     def close(self) -> list[ReadEvent]:
         """Return what is left at the end of the stream."""
