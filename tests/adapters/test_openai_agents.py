@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from agents import (
     Agent,
+    ModelBehaviorError,
     ModelSettings,
     OpenAIChatCompletionsModel,
     OpenAIProvider,
     RunConfig,
     Runner,
     RunResult,
+    RunResultStreaming,
     SQLiteSession,
     Tool,
     WebSearchTool,
@@ -292,6 +294,44 @@ def test_a_shared_budget_is_drawn_on_and_a_nested_one_too() -> None:
     provider = LoopingProvider(report="I counted.")
     _, result = asyncio.run(run_once(provider, AdapterOptions(Limits(turns=10), within=shared)))
     assert (result.stop, result.turns, shared.budgets["turns"].used) == ("budget", 3, 3)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("limits", [Limits(turns=2), Limits(turns=2, tokens=9_000)])
+def test_a_report_that_is_cut_at_its_longest_length_is_the_answer(limits: Limits, streamed: bool) -> None:
+    provider = LoopingProvider(report=say("Half a report").ending("length"))
+    returned, result = asyncio.run(run_cut(provider, limits, streamed))
+    assert (returned.final_output, result.stop, result.requests) == ("Half a report", "budget", 3)
+    assert result.usage.total == sum(usage.total for usage in provider.billed)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_reply_that_is_cut_where_the_tokens_end_is_followed_by_the_report(streamed: bool) -> None:
+    provider = LoopingProvider(lambda body: None if body.get("tool_choice") == "none" else say("Ha").ending("length"))
+    returned, result = asyncio.run(run_cut(provider, Limits(tokens=9_000), streamed))
+    assert (result.stop, result.flags, len(provider.requests)) == ("budget", ("max_tokens_reached",), 2)
+    assert returned.final_output == result.text != "Ha"
+    assert result.budgets["tokens"].used <= 9_000
+
+
+def test_a_reply_that_the_program_itself_keeps_short_is_its_error() -> None:
+    agent = create_agent()
+    agent.model_settings = ModelSettings(max_tokens=20)
+    with pytest.raises(ModelBehaviorError, match="max_output_tokens"):
+        asyncio.run(run_once(LoopingProvider(say("Ha").ending("length")), AdapterOptions(Limits(tokens=9_000)), agent))
+
+
+async def run_cut(
+    provider: LoopingProvider, limits: Limits, streamed: bool
+) -> tuple[RunResult | RunResultStreaming, Result]:
+    async with open_client(provider) as open_:
+        if not streamed:
+            returned = await openai_agents.run(create_agent(), "Count.", limits=limits, run_config=open_.config)
+            return returned, result_of(returned)
+        stream = openai_agents.run_streamed(create_agent(), "Count.", limits=limits, run_config=open_.config)
+        async for _ in stream.stream_events():
+            pass
+        return stream, result_of(stream)
 
 
 def test_hosted_tools_are_counted_and_warned_of() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from ..budget.usage import Usage
-from ..errors import ConfigError
+from ..errors import ConfigError, ModelError
 from ..request import Reply
 
 R = TypeVar("R")
@@ -70,11 +70,15 @@ class Edits:
     """Model that a rule selected. None means no rule did."""
 
 
+class ReplyCut(ModelError):
+    """Reply that the framework refuses, because it was cut at the length that the run allowed it."""
+
+
 class ModelPort(Protocol[R]):
     """Access to a framework's model. `send` is a coroutine function for `FrameworkRun.aask`."""
 
     def send(self, edits: Edits) -> Any:
-        """Make the request with these changes, and return or await the reply."""
+        """Make the request with these changes, and return or await the reply. May raise ReplyCut."""
         ...
 
     def read(self, reply: R) -> Reply:

@@ -24,7 +24,7 @@ from ..person import Question, Verdict
 from ..request import Call, Purpose, Reply
 from ..result import Stop
 from .agent_conversation import AgentConversation, AgentConversations, StartedCall
-from .model_port import AskedModel, Edits, ModelPort
+from .model_port import AskedModel, Edits, ModelPort, ReplyCut
 from .request_steps import Answered, AskStep, ReserveStep, SendStep, StepGenerator
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class ModelRequests:
         while True:
             exchange = yield from self._admit(conversation, asked, notes)
             answered = yield from self._exchange(exchange, port)
-            if answered is None and not exchange.edits.is_last and exchange.turn is not None:  # the time is over
+            if answered is None and not exchange.edits.is_last and exchange.turn is not None:  # no time, or no room for it
                 exchange = yield from self._end_conversation(conversation, asked)
                 answered = yield from self._exchange(exchange, port)
             if answered is None:
@@ -309,6 +309,9 @@ class ModelRequests:
             return None
         try:
             answered = cast("Answered | None", (yield SendStep(turn, port, exchange.edits)))
+        except ReplyCut as error:
+            self._record_cut(exchange, turn, error)
+            return None
         except BaseException as error:
             self._record_failure(exchange, turn, error)
             raise
@@ -333,6 +336,16 @@ class ModelRequests:
             turn.may_be_over = True
             self._end_turn(conversation)
         return answered
+
+    def _record_cut(self, exchange: ModelExchange, turn: ReservedTurn, error: ReplyCut) -> None:
+        """Record a reply that was too long for what is left. Its turn ends, and the report is due."""
+        exchange.conversation.requests += 1
+        self._note_reply(exchange, turn, None, str(error))
+        self._end_turn(exchange.conversation)
+        if not exchange.edits.is_last:
+            budgets = self._run.envelope.budgets
+            shortest = max(("tokens", "usd"), key=lambda name: budgets[name].ratio)
+            self._run.record_refusal(self._run.envelope.refuse(shortest))
 
     def _record_failure(self, exchange: ModelExchange, turn: ReservedTurn, error: BaseException) -> None:
         conversation = exchange.conversation

@@ -24,7 +24,9 @@ from agents import (
     HostedMCPTool,
     ImageGenerationTool,
     Model,
+    ModelBehaviorError,
     ModelSettings,
+    OpenAIResponsesModel,
     RunConfig,
     Tool,
     WebSearchTool,
@@ -32,14 +34,17 @@ from agents import (
 from agents.items import ModelResponse, TResponseInputItem, TResponseStreamEvent
 from agents.models import get_default_model, get_default_model_settings
 from agents.run_config import CallModelData, ModelInputData
-from openai.types.responses import Response, ResponseCompletedEvent
+from agents.usage import Usage
+from openai.types.responses import Response, ResponseCompletedEvent, ResponseIncompleteEvent
 
 from ..request import Reply
 from .agent_conversation import AgentConversation
-from .model_port import AskedModel, Edits, name_model
+from .model_port import AskedModel, Edits, ReplyCut, name_model
 from .openai_replies import (
+    build_model_response,
     build_response,
     build_stream,
+    complete_event,
     count_server_calls,
     drop_calls,
     drop_streamed_calls,
@@ -136,6 +141,10 @@ class ModelArguments(dict[str, Any]):
         added = [{"role": "user", "content": text} for text in edits.texts]
         return {**self, "model_settings": settings, "input": [*self.history, *added] if added else self["input"]}
 
+    def is_shortened(self, edits: Edits) -> bool:
+        """Check whether the run, and not the program, limits the length of the reply."""
+        return edits.is_last or edits.max_output_tokens != self["model_settings"].max_tokens
+
     def describe(self, model: str, open_calls: Collection[str]) -> AskedModel:
         """Return the request in Flyball's form, with the results of the calls that are open."""
         schemas = [(tool.name, getattr(tool, "params_json_schema", None)) for tool in self.tools]
@@ -159,9 +168,26 @@ class OpenAIPort:
     arguments: ModelArguments
 
     async def send(self, edits: Edits) -> ModelResponse:
-        """Make the request. Temporary errors are retried within the limit `retries` instead of by the client."""
-        with disable_client_retries():
-            return await self.find_model(edits.model).get_response(**self.arguments.edit(edits))
+        """Make the request. Temporary errors are retried within the limit `retries` instead of by the client.
+
+        The SDK drops a response that was cut at its longest length, but not the events of a stream. So the last request
+        is streamed.
+        """
+        model = self.find_model(edits.model)
+        if edits.is_last and isinstance(model, OpenAIResponsesModel):
+            return await self._send_last(edits)
+        try:
+            with disable_client_retries():
+                return await model.get_response(**self.arguments.edit(edits))
+        except ModelBehaviorError as error:
+            if "max_output_tokens" in str(error) and self.arguments.is_shortened(edits):
+                raise ReplyCut(str(error)) from error
+            raise
+
+    async def _send_last(self, edits: Edits) -> ModelResponse:
+        port = OpenAIStreamPort(self.find_model, self.arguments, lambda _: None, holds=True)
+        response = (await port.send(edits)).response
+        return ModelResponse([], Usage(), None) if response is None else build_model_response(response)
 
     def read(self, reply: ModelResponse) -> Reply:
         """Return the reply in Flyball's form."""
@@ -202,14 +228,25 @@ class OpenAIStreamPort:
 
     async def send(self, edits: Edits) -> StreamedEvents:
         """Make the request. The last one is read whole before an event of it is handed on."""
-        streamed, is_complete = StreamedEvents(), False
-        with disable_client_retries():
-            async for event in self.find_model(edits.model).stream_response(**self.arguments.edit(edits)):
-                streamed.events.append(event)
-                is_complete = is_complete or isinstance(event, ResponseCompletedEvent)
-                if not self.holds and not edits.is_last and not is_complete:
-                    self.pass_on(event)
-                    streamed.passed += 1
+        streamed, is_complete, cut = StreamedEvents(), False, None
+        try:
+            with disable_client_retries():
+                async for event in self.find_model(edits.model).stream_response(**self.arguments.edit(edits)):
+                    if isinstance(event, ResponseIncompleteEvent) and self.arguments.is_shortened(edits):
+                        cut = event  # the SDK would end the run at this event
+                        continue
+                    streamed.events.append(event)
+                    is_complete = is_complete or isinstance(event, ResponseCompletedEvent)
+                    if not self.holds and not edits.is_last and not is_complete:
+                        self.pass_on(event)
+                        streamed.passed += 1
+        except ModelBehaviorError:
+            if cut is None:
+                raise
+        if cut is not None:
+            if not edits.is_last:
+                raise ReplyCut("the reply was cut at the length that the run allowed it")
+            streamed.events.append(complete_event(cut))
         return streamed
 
     def read(self, reply: StreamedEvents) -> Reply:
