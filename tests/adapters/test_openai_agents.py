@@ -3,6 +3,7 @@ import warnings
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ from flyball.person import Question
 from flyball.store import MemoryStore
 from flyball.testing import RuleFolder
 from flyball.testing.server import LoopingProvider, sent, status
+
+CUT = say("Half a").ending("length")
+DROPS_CUT_REPLIES = find_spec("agents.models._response_terminal") is not None
+"""Whether the SDK raises for a response that was cut at its longest length. Older releases take it as an answer."""
 
 
 @function_tool
@@ -307,18 +312,29 @@ def test_a_report_that_is_cut_at_its_longest_length_is_the_answer(limits: Limits
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_reply_that_is_cut_where_the_tokens_end_is_followed_by_the_report(streamed: bool) -> None:
-    provider = LoopingProvider(lambda body: None if body.get("tool_choice") == "none" else say("Ha").ending("length"))
+    provider = LoopingProvider(lambda body: None if body.get("tool_choice") == "none" else CUT)
     returned, result = asyncio.run(run_cut(provider, Limits(tokens=9_000), streamed))
-    assert (result.stop, result.flags, len(provider.requests)) == ("budget", ("max_tokens_reached",), 2)
-    assert returned.final_output == result.text != "Ha"
+    assert returned.final_output == result.text
     assert result.budgets["tokens"].used <= 9_000
+    if streamed or DROPS_CUT_REPLIES:
+        assert (result.stop, result.flags, len(provider.requests)) == ("budget", ("max_tokens_reached",), 2)
+    else:
+        assert (result.stop, result.text) == ("completed", "Half a")
 
 
-def test_a_reply_that_the_program_itself_keeps_short_is_its_error() -> None:
+def test_a_reply_that_the_program_itself_keeps_short_ends_as_without_the_adapter() -> None:
     agent = create_agent()
     agent.model_settings = ModelSettings(max_tokens=20)
-    with pytest.raises(ModelBehaviorError, match="max_output_tokens"):
-        asyncio.run(run_once(LoopingProvider(say("Ha").ending("length")), AdapterOptions(Limits(tokens=9_000)), agent))
+
+    async def end(*, is_governed: bool) -> str:
+        async with open_client(LoopingProvider(CUT)) as open_:
+            run: Any = openai_agents.run if is_governed else Runner.run
+            try:
+                return (await run(agent, "Count.", run_config=open_.config)).final_output
+            except ModelBehaviorError as error:
+                return str(error)
+
+    assert asyncio.run(end(is_governed=True)) == asyncio.run(end(is_governed=False))
 
 
 async def run_cut(
@@ -383,20 +399,17 @@ def test_a_cancelled_stream_has_a_cancelled_result() -> None:
 
 
 def test_the_blocking_run_is_governed_too() -> None:
-    testing = pytest.importorskip("agents.testing", reason="older releases have no scripted model")
-    steps = [[testing.function_call("add", {"a": 1}, call_id="c1")], [testing.assistant_message("Done.")]]
-    with warnings.catch_warnings():
+    with LoopingProvider(report="I counted.") as provider, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        returned = openai_agents.run_sync(
-            create_agent(model=testing.ScriptedModel(steps)),
-            "Count.",
-            limits=Limits(turns=5),
-            run_config=RunConfig(tracing_disabled=True),
-        )
-        asyncio.get_event_loop().close()  # the SDK keeps it
+        client = AsyncOpenAI(base_url=f"{provider.url}/v1", api_key="key")
+        config = RunConfig(model_provider=OpenAIProvider(openai_client=client), tracing_disabled=True)
+        returned = openai_agents.run_sync(create_agent(), "Count.", limits=Limits(turns=2), run_config=config)
+        loop = asyncio.get_event_loop()  # the SDK keeps it
+        loop.run_until_complete(client.close())
+        loop.close()
     result = result_of(returned)
-    assert (returned.final_output, result.stop, result.turns) == ("Done.", "completed", 2)
-    assert result.budgets["tool_calls"].used == 1
+    assert (returned.final_output, result.stop, result.turns) == ("I counted.", "budget", 2)
+    assert result.budgets["tool_calls"].used == 2
 
 
 def test_the_configuration_of_the_user_counts() -> None:
@@ -441,7 +454,6 @@ def test_default_settings_of_a_models_name_are_kept() -> None:
 
     first, governed, second, also_governed = asyncio.run(main())
     assert (governed, also_governed) == (first, second)
-    assert first["reasoning"]
 
 
 def test_a_handoff_without_the_history_has_a_report_of_its_own() -> None:

@@ -97,7 +97,9 @@ class ModelRequests:
         while True:
             exchange = yield from self._admit(conversation, asked, notes)
             answered = yield from self._exchange(exchange, port)
-            if answered is None and not exchange.edits.is_last and exchange.turn is not None:  # no time, or no room for it
+            if (
+                answered is None and not exchange.edits.is_last and exchange.turn is not None
+            ):  # no time, or no room for it
                 exchange = yield from self._end_conversation(conversation, asked)
                 answered = yield from self._exchange(exchange, port)
             if answered is None:

@@ -84,9 +84,7 @@ def build_model_response(response: Response) -> ModelResponse:
 def complete_event(event: ResponseIncompleteEvent) -> ResponseCompletedEvent:
     """Return the last event of a stream that was cut as that of a complete one."""
     response = event.response.model_copy(update={"status": "completed", "incomplete_details": None})
-    return ResponseCompletedEvent(
-        type="response.completed", sequence_number=event.sequence_number, response=response
-    )
+    return ResponseCompletedEvent(type="response.completed", sequence_number=event.sequence_number, response=response)
 
 
 def drop_calls(response: ModelResponse, call_ids: Collection[str]) -> ModelResponse:
