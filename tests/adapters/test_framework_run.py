@@ -261,6 +261,21 @@ def test_a_run_inside_a_run_draws_on_both_and_is_a_level_deeper() -> None:
     assert third.result.requests == 0
 
 
+@pytest.mark.parametrize(
+    ("limits", "used"),
+    [(Limits(turns=3), "turns"), (Limits(tool_calls=3), "tool_calls"), (Limits(tokens=2_500), "tokens")],
+)
+def test_a_run_draws_on_all_runs_around_it(limits: Limits, used: str) -> None:
+    with open_run(Limits(turns=40, tokens=50_000)) as outer, open_run(limits) as middle, open_run(Limits()) as inner:
+        ask_for_ever(inner, Port())
+    budget = middle.result.budgets[used]
+    assert (inner.result.stop, inner.result.text) == ("budget", "")
+    assert 0 < budget.used <= (budget.ceiling or 0)
+    assert outer.result.budgets[used].used == budget.used == inner.result.budgets[used].used
+    assert outer.result.budgets["tokens"].used == inner.result.usage.total
+    assert all(not run.envelope.reserved("tokens") for run in (inner, middle, outer))
+
+
 def test_a_run_is_independent_of_one_that_has_ended_and_of_another_budget() -> None:
     with open_run(Limits(turns=1)) as outer:
         context = threading.Event()

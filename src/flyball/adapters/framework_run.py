@@ -12,7 +12,7 @@ from ..budget.registry import IterationBudgetRegistry
 from ..errors import UsageError, describe_error
 from ..governor.ending import RunEnding
 from ..governor.governed_run import GovernedRun
-from ..governor.run_in_progress import PLACE
+from ..governor.run_in_progress import PLACE, choose_shared
 from ..history.stored_run import StoredRun
 from ..result import Result, Stop
 from ..store import Start
@@ -41,8 +41,8 @@ class RunInProgress(Protocol):
         ...
 
     @property
-    def outer_envelope(self) -> TurnBudget:
-        """Budgets of the outermost run around this one, or its own."""
+    def envelopes(self) -> tuple[TurnBudget, ...]:
+        """Its budgets, and those of the runs around it, the innermost first."""
         ...
 
     @property
@@ -94,19 +94,17 @@ class FrameworkRun:
     """Run of a framework's agents, in its `with` block. `result` is available afterwards.
 
     A framework without such a block calls `open`, `enter`, `leave` and `close`. The clock starts when the run is
-    created. A run that is created inside another one draws on its own budgets and on those of the outermost one.
+    created. A run that is created inside others draws on its own budgets and on those of all of them.
     """
 
     def __init__(self, options: AdapterOptions, framework: Framework, task: str = "") -> None:
         self._above = find_place()
-        within = options.within
-        if within is None and self._above is not None:
-            within = self._above.run.outer_envelope
         registry = options.registry or IterationBudgetRegistry()  # reads the settings, once
-        self.options = replace(options, within=within, unpriced=Unpriced.TOKENS_ONLY, registry=registry)
+        self.options = replace(options, unpriced=Unpriced.TOKENS_ONLY, registry=registry)
         self._ending = RunEnding()
         own = replace(self.options, price=None)  # each request has the price of its model
-        self._run = GovernedRun(own, self._ending, reserves_each_report=True)
+        shared = choose_shared(options.within)
+        self._run = GovernedRun(own, self._ending, reserves_each_report=True, shared=shared)
         self._requests = ModelRequests(self._run, self._ending, self.options, refuses_unpriced=options.unpriced)
         self._start = Start(
             at=self.options.clock.wall(),
@@ -125,9 +123,9 @@ class FrameworkRun:
         return self._run.envelope
 
     @property
-    def outer_envelope(self) -> TurnBudget:
-        """Budgets of the outermost run around this one, or its own."""
-        return self.envelope if self._above is None else self._above.run.outer_envelope
+    def envelopes(self) -> tuple[TurnBudget, ...]:
+        """Its budgets, and those of the runs around it, the innermost first."""
+        return self._run.envelopes
 
     @property
     def conversations(self) -> AgentConversations:
