@@ -36,6 +36,9 @@ class Port:
     def read(self, reply: Reply) -> Reply:
         return reply
 
+    def count_server_calls(self, reply: Reply) -> int:
+        return 0
+
     def make(self, text: str, original: Reply | None) -> Reply:
         return Reply(text)
 

@@ -99,6 +99,8 @@ class FrameworkRun:
 
     def __init__(self, options: AdapterOptions, framework: Framework, task: str = "") -> None:
         self._above = find_place()
+        self._framework = framework
+        self._has_warned = False
         registry = options.registry or IterationBudgetRegistry()  # reads the settings, once
         self.options = replace(options, unpriced=Unpriced.TOKENS_ONLY, registry=registry)
         self._ending = RunEnding()
@@ -200,10 +202,6 @@ class FrameworkRun:
         own = self.options.limits.tool_seconds.get(tool, math.inf)
         return max(_MIN_TOOL_S, min(own, self.envelope.remaining_s()))
 
-    def count_server_calls(self, count: int) -> None:
-        """Count calls that the provider made itself, which happened already."""
-        self._requests.count_server_calls(count)
-
     def postpone(self, seconds: float, reason: str) -> None:
         """Move the deadline by time that was spent waiting for a person."""
         self._run.postpone(seconds, reason)
@@ -229,6 +227,7 @@ class FrameworkRun:
 
     async def aask(self, conversation: AgentConversation, asked: AskedModel, port: ModelPort[R]) -> R:
         """Make a request of an agent: as a turn, as the last request with the report, or with a synthetic reply."""
+        self._warn(asked)
         steps: Steps[R] = Steps(self._requests.ask(conversation, asked, port))
         while (step := steps.step) is not None:
             try:
@@ -241,6 +240,7 @@ class FrameworkRun:
 
     def ask(self, conversation: AgentConversation, asked: AskedModel, port: ModelPort[R]) -> R:
         """Make a request in the same way as `aask`, with a model that blocks."""
+        self._warn(asked)
         steps: Steps[R] = Steps(self._requests.ask(conversation, asked, port))
         while (step := steps.step) is not None:
             try:
@@ -250,3 +250,17 @@ class FrameworkRun:
             else:
                 steps.send(answer)
         return steps.value
+
+    def _warn(self, asked: AskedModel) -> None:
+        """Warn once of what the adapter cannot hold, at the first request that shows it."""
+        if self._has_warned or not (asked.unheld or asked.server_tools):
+            return
+        reasons = list(asked.unheld)
+        if asked.server_tools and (self.may_deny_calls or self.envelope.budgets.find_ceiling("usd") is not None):
+            names = ", ".join(asked.server_tools)
+            reasons.append(
+                f"calls of {names} run at the provider: they are counted after each reply, without their fees"
+            )
+        if reasons:
+            self._has_warned = True
+            self._framework.warn("; ".join(reasons))

@@ -35,7 +35,7 @@ class Framework:
     def warn(self, reason: str) -> None:
         """Warn of something that the adapter cannot hold."""
         text = f"{self.title}: {reason}; `flyball exec` governs every request of a program (docs/exec.md)"
-        warnings.warn(text, AdapterWarning, stacklevel=4)
+        warnings.warn(text, AdapterWarning, stacklevel=2)
 
     def _describe(self, error: ImportError) -> str:
         try:

@@ -185,11 +185,6 @@ class ModelRequests:
         self._run.tell_about(turn, PersonAnswered, question.id, verdict.approved, verdict.text)
         return verdict
 
-    def count_server_calls(self, count: int) -> None:
-        """Count calls that the provider made itself, which happened already."""
-        if count:
-            self._run.envelope.budgets["tool_calls"].increment(count)
-
     def close(self) -> None:
         """End all conversations."""
         for conversation in self.conversations.all:
@@ -326,6 +321,7 @@ class ModelRequests:
                 self._run.record_refusal(self._run.envelope.refuse("seconds"))
             return None
         reply = answered.reply
+        self._count_server_calls(port.count_server_calls(answered.raw))
         if reply.usage is not None:
             conversation.known_input, conversation.known_bytes = reply.usage.input, exchange.asked.input_bytes
         else:
@@ -338,6 +334,11 @@ class ModelRequests:
             turn.may_be_over = True
             self._end_turn(conversation)
         return answered
+
+    def _count_server_calls(self, count: int) -> None:
+        """Count calls that the provider made itself, which happened already."""
+        for envelope in self._run.envelopes if count else ():
+            envelope.budgets["tool_calls"].increment(count)
 
     def _record_cut(self, exchange: ModelExchange, turn: ReservedTurn, error: ReplyCut) -> None:
         """Record a reply that was too long for what is left. Its turn ends, and the report is due."""

@@ -154,6 +154,7 @@ class ModelArguments(dict[str, Any]):
             messages=len(self.history),
             max_output_tokens=self["model_settings"].max_tokens,
             tools=tuple(tool.name for tool in self.tools),
+            server_tools=tuple(tool.name for tool in self.tools if isinstance(tool, HOSTED_TOOLS)),
             handoffs=tuple(handoff.tool_name for handoff in self.handoffs),
             has_schema=self.schema is not None,
             results=read_results(self.history, open_calls),
@@ -192,6 +193,10 @@ class OpenAIPort:
     def read(self, reply: ModelResponse) -> Reply:
         """Return the reply in Flyball's form."""
         return read_response(reply)
+
+    def count_server_calls(self, reply: ModelResponse) -> int:
+        """Return the number of calls that the provider made itself."""
+        return count_server_calls(reply.output)
 
     def make(self, text: str, original: ModelResponse | None) -> ModelResponse:
         """Return a final reply with this text."""
@@ -252,6 +257,10 @@ class OpenAIStreamPort:
     def read(self, reply: StreamedEvents) -> Reply:
         """Return the reply in Flyball's form."""
         return Reply() if reply.response is None else read_response(reply.response)
+
+    def count_server_calls(self, reply: StreamedEvents) -> int:
+        """Return the number of calls that the provider made itself."""
+        return 0 if reply.response is None else count_server_calls(reply.response.output)
 
     def make(self, text: str, original: StreamedEvents | None) -> StreamedEvents:
         """Return a final reply with this text."""
@@ -332,7 +341,6 @@ class AgentsModel(Model):
 
         The SDK calls the tools of this list, so a copy with a time limit takes the place of each function.
         """
-        self._run.count_server_calls(count_server_calls(output))
         call_ids = [call_id for item in output if (call_id := get_call_id(item))]
         self._run.conversations.remember_calls(asking.conversation, id(asking.agent), call_ids)
         for index, tool in enumerate(tools if call_ids else ()):
@@ -347,11 +355,6 @@ class AgentsModel(Model):
                         self._bounded[id(tool)] = tool, bounded
                     bounded.timeout_seconds = seconds
                     tools[index] = bounded
-
-
-def list_hosted_tools(agent: Agent[Any]) -> list[str]:
-    """Return the names of an agent's tools that run at the provider."""
-    return [tool.name for tool in agent.tools if isinstance(tool, HOSTED_TOOLS)]
 
 
 def close_with_stream(

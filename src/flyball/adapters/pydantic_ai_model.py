@@ -7,18 +7,21 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    NativeToolCallPart,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, infer_model
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
 from ..budget.usage import Usage
@@ -27,6 +30,7 @@ from ..wire.schema_fit import fit_schema
 from .client_retries import HeldModels, without_retries
 from .model_port import CALL_BYTES, MESSAGE_BYTES, SCHEMA_BYTES, AskedModel, CountedMessages, Edits, parse_usage
 
+T = TypeVar("T")
 _infer = lru_cache(8)(infer_model)
 
 
@@ -42,6 +46,7 @@ def describe_request(context: ModelRequestContext, counted: CountedMessages) -> 
         messages=len(messages),
         max_output_tokens=cap,
         tools=tuple(tool.name for tool in tools),
+        server_tools=tuple(tool.kind for tool in parameters.native_tools),
         final_tool=_find_final_tool(parameters),
         has_schema=parameters.output_mode in ("native", "prompted"),
         results=_find_results(messages),
@@ -72,10 +77,25 @@ class PydanticAIPort:
             messages=[*context.messages, ModelRequest(added)] if added else context.messages,
             model_settings=cast("ModelSettings", settings),
         )
-        if not self.is_sent:
+        if self.is_sent:
+            parameters = changed.model_request_parameters
+            reply = await changed.model.request(changed.messages, changed.model_settings, parameters)
+        else:
             self.is_sent = True
-            return await self.handler(changed)
-        return await changed.model.request(changed.messages, changed.model_settings, changed.model_request_parameters)
+            reply = await self.handler(changed)
+        return self._fit(reply) if edits.is_last else reply
+
+    def _fit(self, reply: ModelResponse) -> ModelResponse:
+        """Return the last reply with its text in the form that the agent asks for, because there is no other."""
+        parameters, text = self.context.model_request_parameters, _join_text(reply)
+        if parameters.output_tools and not parameters.allow_text_output:
+            outputs = {tool.name for tool in parameters.output_tools}
+            calls = [part for part in reply.parts if isinstance(part, ToolCallPart) and part.tool_name in outputs]
+            is_complete = bool(calls) and all(isinstance(part.args, dict) or _is_json(part.args) for part in calls)
+            text = text or "".join(part.args_as_json_str() for part in calls)
+        else:
+            is_complete = parameters.output_object is None or _is_json(text)
+        return reply if is_complete or not text.strip() else self.make(text, reply)
 
     def read(self, reply: ModelResponse) -> Reply:
         """Return the text, the calls and the usage of a reply. A call that carries the output is text."""
@@ -89,6 +109,10 @@ class PydanticAIPort:
         text = _join_text(reply) or "".join(part.args_as_json_str() for part in made if part.tool_name in outputs)
         finish = Finish.CALLS if calls else Finish.STOP
         return Reply(text, calls, _read_usage(reply), finish, reply.model_name, None, (), reply.provider_response_id)
+
+    def count_server_calls(self, reply: ModelResponse) -> int:
+        """Return the number of calls that the provider made itself."""
+        return sum(isinstance(part, NativeToolCallPart) for part in reply.parts)
 
     def make(self, text: str, original: ModelResponse | None) -> ModelResponse:
         """Return a final reply with this text, in the form that the agent asks for."""
@@ -108,14 +132,24 @@ class PydanticAIPort:
 
 
 def _copy_without_retries(model: Model) -> Model:
-    """Return a copy of a model whose OpenAI or Anthropic client makes no retries; the model itself if it has none."""
+    """Return a copy of a model whose OpenAI or Anthropic client makes no retries; the model itself if it has none.
+
+    The same for models in another model.
+    """
+    if isinstance(model, WrapperModel):
+        return _copy_with(model, "wrapped", _copy_without_retries(model.wrapped))
+    if isinstance(model, FallbackModel):
+        return _copy_with(model, "models", [_copy_without_retries(one) for one in model.models])
     provider = getattr(model, "_provider", None)
     client = without_retries(getattr(provider, "_client", None))
     if client is None:
         return model
-    changed, changed_provider = copy(model), cast("Any", copy(provider))
-    changed_provider._client = client
-    vars(changed)["_provider"] = changed_provider
+    return _copy_with(model, "_provider", _copy_with(provider, "_client", client))
+
+
+def _copy_with(original: T, attribute: str, value: object) -> T:
+    changed = copy(original)
+    vars(changed)[attribute] = value
     return changed
 
 
@@ -145,6 +179,14 @@ def _read_usage(reply: ModelResponse) -> Usage | None:
             "reasoning": details.get("reasoning_tokens") or details.get("thoughts_tokens"),
         }
     )
+
+
+def _is_json(text: str | None) -> bool:
+    try:
+        json.loads(text or "")
+    except ValueError:
+        return False
+    return True
 
 
 def _find_name(model: Model) -> str:
