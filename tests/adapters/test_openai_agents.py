@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from agents import (
     Agent,
+    HostedMCPTool,
+    Model,
     ModelBehaviorError,
     ModelSettings,
     OpenAIChatCompletionsModel,
@@ -25,16 +27,20 @@ from agents import (
     handoff,
 )
 from agents.extensions.handoff_filters import remove_all_tools
+from agents.items import ModelResponse
 from agents.run_config import CallModelData, ModelInputData
+from agents.usage import Usage as SdkUsage
 from openai import AsyncOpenAI, AuthenticationError
+from openai.types.responses import ResponseFunctionWebSearch
 from pydantic import BaseModel
 
 from flyball import Limits, Result, TurnBudget, Usage
 from flyball.adapters import AdapterOptions, openai_agents, result_of
 from flyball.adapters.frameworks import AdapterWarning, Framework
+from flyball.adapters.openai_replies import build_output
 from flyball.errors import UsageError
 from flyball.event import ToolStarted
-from flyball.models.scripted import say
+from flyball.models.scripted import call, say
 from flyball.person import Question
 from flyball.store import MemoryStore
 from flyball.testing import RuleFolder
@@ -351,9 +357,36 @@ async def run_cut(
 
 
 def test_hosted_tools_are_counted_and_warned_of() -> None:
-    agent = create_agent(WebSearchTool())
-    with pytest.warns(AdapterWarning, match="flyball exec"):
-        asyncio.run(run_once(LoopingProvider(say("Done.")), AdapterOptions(Limits(tool_calls=3)), agent))
+    agent = Agent("top", handoffs=[create_agent(WebSearchTool(), HostedMCPTool({"type": "mcp", "server_label": "s"}))])
+
+    async def main(provider: LoopingProvider) -> Result:
+        return (await run_once(provider, AdapterOptions(Limits(tool_calls=3)), agent))[1]
+
+    lines = iter([call("transfer_to_counter"), say("Done.")])
+    with pytest.warns(AdapterWarning, match="web_search, hosted_mcp run at the provider.*flyball exec") as warned:
+        result = asyncio.run(main(LoopingProvider(lambda _: next(lines))))
+    assert (len(warned), result.text) == (1, "Done.")
+
+
+def test_calls_that_the_provider_made_itself_are_counted() -> None:
+    class Searcher(Model):
+        async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
+            searched = {
+                "type": "web_search_call",
+                "id": "s",
+                "status": "completed",
+                "action": {"type": "search", "query": "x"},
+            }
+            item: Any = ResponseFunctionWebSearch.model_validate(searched)
+            return ModelResponse([item, item, build_output("Done.", None)], SdkUsage(), None)
+
+        def stream_response(self, *args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError
+
+    with pytest.warns(AdapterWarning):
+        agent = create_agent(WebSearchTool(), model=Searcher())
+        _, result = asyncio.run(run_once(LoopingProvider(), AdapterOptions(Limits(tool_calls=3)), agent))
+    assert (result.text, result.budgets["tool_calls"].used) == ("Done.", 2)
 
 
 def test_what_is_not_from_a_run_has_no_result() -> None:
