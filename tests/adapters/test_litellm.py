@@ -11,6 +11,7 @@ litellm: Any = pytest.importorskip("litellm", reason="it needs openai 2: make te
 
 from flyball import Limits, TokenPrice  # noqa: E402
 from flyball.adapters import AdapterOptions, result_of  # noqa: E402
+from flyball.adapters.frameworks import AdapterWarning  # noqa: E402
 from flyball.adapters.litellm import GovernedLiteLLM, govern  # noqa: E402
 from flyball.errors import ModelError, UsageError  # noqa: E402
 from flyball.models.scripted import call, say  # noqa: E402
@@ -163,6 +164,17 @@ def test_a_tool_that_carries_the_answer_carries_the_report(monkeypatch: pytest.M
         assert server.requests[1].body["tool_choice"] == choice
     (made,) = reply.choices[0].message.tool_calls
     assert (made.function.name, made.function.arguments) == ("answer", '{"text": "I cannot."}')
+
+
+def test_searches_of_the_provider_are_counted_and_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = {"input_tokens": 10, "output_tokens": 5, "server_tool_use": {"web_search_requests": 2}}
+    with LoopingProvider(sent(say("Done."), usage=usage)) as provider:
+        point_at(provider, monkeypatch)
+        tools, messages = [{"type": "web_search_20250305", "name": "web_search"}], [{"role": "user", "content": "Go."}]
+        with pytest.warns(AdapterWarning, match="run at the provider") as warned, govern(Limits(tool_calls=5)) as llm:
+            for _ in range(2):
+                llm.completion(MODELS["messages"], messages, tools=tools)
+    assert (len(warned), result_of(llm).budgets["tool_calls"].used) == (1, 4)
 
 
 def test_temporary_errors_are_retried_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ from pydantic import BaseModel
 
 from flyball import Limits, Result, TurnBudget, Usage
 from flyball.adapters import AdapterOptions, openai_agents, result_of
-from flyball.adapters.frameworks import AdapterWarning, Framework
+from flyball.adapters.frameworks import OPENAI_AGENTS, AdapterWarning, Framework
 from flyball.adapters.openai_replies import build_output
 from flyball.errors import UsageError
 from flyball.event import ToolStarted
@@ -400,6 +400,13 @@ def test_a_missing_framework_is_named_with_its_versions() -> None:
     missing = Framework("Nothing", "nothing-at-all", "nothing_at_all", "1.0", "2.0")
     with pytest.raises(UsageError, match=r"nothing-at-all is not installed.*>=1\.0.*1\.0 to 2\.0"):
         missing.load()
+
+
+def test_a_framework_that_is_older_than_the_tested_releases_is_refused() -> None:
+    old = replace(OPENAI_AGENTS, oldest="999.0")
+    with pytest.raises(UsageError, match=r"openai-agents \d+\.\S+ is too old: pip install 'openai-agents>=999\.0'"):
+        old.load()
+    assert replace(OPENAI_AGENTS, oldest="0.9.9").load()
 
 
 def test_a_stream_arrives_as_the_model_writes_it_and_its_result_at_its_end() -> None:

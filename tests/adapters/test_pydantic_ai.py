@@ -141,6 +141,7 @@ def test_typed_output_is_asked_for_in_the_last_request(output: Any) -> None:
     script = Script()
     answer, result = run(script, Limits(turns=2), output_type=output)
     assert (answer, result.stop, result.requests) == (Answer(text="I counted.", count=3), "budget", 3)
+    assert f"Answer with a call of {script.requests[-1].output_tools[0].name}." in str(script.messages[-1][-1])
 
 
 @pytest.mark.parametrize("output", [Answer, NativeOutput(Answer), PromptedOutput(Answer)])
@@ -183,6 +184,7 @@ def test_provider_accepts_the_last_request(wire: str, output: Any) -> None:
         ([Answer, Text], TextPart("I counted.")),
         (NativeOutput(Answer), TextPart("I counted.")),
         (Answer, ToolCallPart("final_result", '{"text": "I counted.')),
+        ([Answer, int], ToolCallPart("final_result_Answer", '{"text": "I counted.')),
     ],
 )
 def test_a_last_reply_in_another_form_is_put_into_the_typed_output(output: Any, part: Any) -> None:
@@ -199,7 +201,11 @@ def test_a_last_reply_in_another_form_is_put_into_the_typed_output(output: Any, 
     assert (result_of(returned).stop, result_of(returned).requests) == ("budget", 3)
 
 
-@pytest.mark.parametrize("wrap", [WrapperModel, lambda model: FallbackModel(model, model)])
+def double(model: Model) -> Model:
+    return FallbackModel(model, model)
+
+
+@pytest.mark.parametrize("wrap", [WrapperModel, double])
 def test_models_in_other_models_make_no_retries_of_their_own(wrap: Callable[[Model], Model]) -> None:
     async def main(provider: LoopingProvider) -> None:
         async with AsyncOpenAI(base_url=f"{provider.url}/v1", api_key="key") as client:

@@ -99,7 +99,8 @@ class _GovernedAgentRun(AbstractCapability[Any]):
         if self._run is None:
             return await handler(request_context)
         port = PydanticAIPort(request_context, handler)
-        return await self._run.aask(self._conversation, describe_request(request_context, self._counted), port)
+        asked = describe_request(request_context, port.parameters, self._counted)
+        return await self._run.aask(self._conversation, asked, port)
 
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any], handler: Any

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -34,9 +33,11 @@ T = TypeVar("T")
 _infer = lru_cache(8)(infer_model)
 
 
-def describe_request(context: ModelRequestContext, counted: CountedMessages) -> AskedModel:
-    """Return what the run must know of a request."""
-    parameters, messages = context.model_request_parameters, context.messages
+def describe_request(
+    context: ModelRequestContext, parameters: ModelRequestParameters, counted: CountedMessages
+) -> AskedModel:
+    """Return what the run must know of a request. The mode of the output in the parameters is resolved."""
+    messages = context.messages
     tools = [*parameters.function_tools, *parameters.output_tools]
     cap = (context.model_settings or {}).get("max_tokens")
     size = counted.count(messages, _count_bytes) + sum(len(tool.description or "") + SCHEMA_BYTES for tool in tools)
@@ -48,7 +49,7 @@ def describe_request(context: ModelRequestContext, counted: CountedMessages) -> 
         tools=tuple(tool.name for tool in tools),
         server_tools=tuple(tool.kind for tool in parameters.native_tools),
         final_tool=_find_final_tool(parameters),
-        has_schema=parameters.output_mode in ("native", "prompted"),
+        has_schema=_has_schema(parameters),
         results=_find_results(messages),
     )
 
@@ -59,7 +60,12 @@ class PydanticAIPort:
 
     context: ModelRequestContext
     handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]]
+    parameters: ModelRequestParameters = field(init=False)
+    """Parameters of the request, with the mode of the output that the model will use."""
     is_sent: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.parameters = _resolve_output_mode(self.context)
 
     async def send(self, edits: Edits) -> ModelResponse:
         """Make the request with these changes. pydantic-ai makes only one itself."""
@@ -87,19 +93,21 @@ class PydanticAIPort:
 
     def _fit(self, reply: ModelResponse) -> ModelResponse:
         """Return the last reply with its text in the form that the agent asks for, because there is no other."""
-        parameters, text = self.context.model_request_parameters, _join_text(reply)
-        if parameters.output_tools and not parameters.allow_text_output:
-            outputs = {tool.name for tool in parameters.output_tools}
-            calls = [part for part in reply.parts if isinstance(part, ToolCallPart) and part.tool_name in outputs]
-            is_complete = bool(calls) and all(isinstance(part.args, dict) or _is_json(part.args) for part in calls)
-            text = text or "".join(part.args_as_json_str() for part in calls)
+        outputs = {tool.name for tool in self.parameters.output_tools}
+        calls = [part for part in reply.parts if isinstance(part, ToolCallPart) and part.tool_name in outputs]
+        text = _join_text(reply)
+        if calls:
+            is_complete = all(isinstance(part.args, dict) or _is_json(part.args) for part in calls)
+            text = text or "".join(str(part.args) for part in calls)
+        elif _find_final_tool(self.parameters) is not None:
+            is_complete = False
         else:
-            is_complete = parameters.output_object is None or _is_json(text)
+            is_complete = not _has_schema(self.parameters) or _is_json(text)
         return reply if is_complete or not text.strip() else self.make(text, reply)
 
     def read(self, reply: ModelResponse) -> Reply:
         """Return the text, the calls and the usage of a reply. A call that carries the output is text."""
-        outputs = {tool.name for tool in self.context.model_request_parameters.output_tools}
+        outputs = {tool.name for tool in self.parameters.output_tools}
         made = [part for part in reply.parts if isinstance(part, ToolCallPart)]
         calls = tuple(
             Call(part.tool_call_id, part.tool_name, part.args_as_json_str())
@@ -116,12 +124,12 @@ class PydanticAIPort:
 
     def make(self, text: str, original: ModelResponse | None) -> ModelResponse:
         """Return a final reply with this text, in the form that the agent asks for."""
-        parameters = self.context.model_request_parameters
+        parameters = self.parameters
         part: TextPart | ToolCallPart = TextPart(text)
-        if not parameters.allow_text_output and parameters.output_tools:
+        if _find_final_tool(parameters) is not None:
             tool = parameters.output_tools[0]
             part = ToolCallPart(tool.name, fit_schema(tool.parameters_json_schema, text))
-        elif parameters.output_object is not None:
+        elif _has_schema(parameters) and parameters.output_object is not None:
             part = TextPart(json.dumps(fit_schema(parameters.output_object.json_schema, text)))
         return ModelResponse([part]) if original is None else replace(original, parts=[part])
 
@@ -148,8 +156,8 @@ def _copy_without_retries(model: Model) -> Model:
 
 
 def _copy_with(original: T, attribute: str, value: object) -> T:
-    changed = copy(original)
-    vars(changed)[attribute] = value
+    changed = object.__new__(type(original))  # `copy` asks older wrappers for methods, and they ask an empty object
+    vars(changed).update(vars(original), **{attribute: value})
     return changed
 
 
@@ -157,9 +165,22 @@ _MODELS = HeldModels(_copy_without_retries)
 
 
 def _find_final_tool(parameters: ModelRequestParameters) -> str | None:
-    if parameters.allow_text_output or not parameters.output_tools:
+    if parameters.output_mode != "tool" or parameters.allow_text_output or not parameters.output_tools:
         return None
     return parameters.output_tools[0].name
+
+
+def _has_schema(parameters: ModelRequestParameters) -> bool:
+    return parameters.output_mode in ("native", "prompted")
+
+
+def _resolve_output_mode(context: ModelRequestContext) -> ModelRequestParameters:
+    """Return the parameters as the model will resolve them: a typed output has the model's usual mode."""
+    parameters = context.model_request_parameters
+    if parameters.output_mode != "auto":
+        return parameters
+    profile = cast("dict[str, Any]", context.model.profile)
+    return parameters.with_default_output_mode(profile.get("default_structured_output_mode", "tool"))
 
 
 def _join_text(reply: ModelResponse) -> str:
