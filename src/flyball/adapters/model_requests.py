@@ -46,6 +46,8 @@ _ENOUGH_REPLY_TOKENS = 4_096
 """Longest reply with which a request goes out at once, although it could have a longer one later."""
 _TOKENS_PER_BYTE = 0.4
 """Estimate for text whose tokens are not known. Providers report 0.2 to 0.3 for prose and code."""
+_MAX_SYNTHETIC_REPLIES = 10
+"""Replies without a model after which a conversation is one of a loop that does not end by itself."""
 _SLOWEST_FACTOR = 1.5
 """Part of the time reserve: this many times the slowest reply."""
 
@@ -260,6 +262,12 @@ class ModelRequests:
         return self._open(exchange, turn.messages_to_add, is_last=True)
 
     def _make_reply(self, conversation: AgentConversation, asked: AskedModel) -> ModelExchange:
+        conversation.synthetic_replies += 1
+        if conversation.synthetic_replies > _MAX_SYNTHETIC_REPLIES:
+            raise UsageError(
+                f"{self._stop_sentence} The conversation went on after {_MAX_SYNTHETIC_REPLIES} replies that say so: "
+                "end the loop when a reply has no calls"
+            )
         if conversation.turns:
             text = f"Stopped by flyball: {self._stop_sentence} The report was given before."
         else:

@@ -202,7 +202,7 @@ class TooEarly(Exception):
 def judge(done: int, limit: int, batch: int, told: bool) -> Verdict:
     """Return the verdict about a limit: how often something happened, and how often at once at most.
 
-    `told` is whether the run says that it reached the limit. A run that ends before it for another reason shows nothing.
+    `told` is whether the run says that it reached the limit. A run that ends before it otherwise shows nothing.
     """
     if done == limit or (done < limit and told):
         return Verdict.ENFORCED
