@@ -546,6 +546,15 @@ def test_rules_ask_a_person_also_in_blocking_code_within_an_event_loop(in_loop: 
     assert (used(middleware.result(), "tool_calls"), middleware.result().stop) == (2, "budget")
 
 
+def test_the_first_run_of_a_middleware_has_the_id_of_its_options() -> None:
+    store = MemoryStore()
+    middleware = langchain.govern(options=AdapterOptions(Limits(turns=1), run_id="r1", store=store))
+    states = [run(Script(), middleware) for _ in range(2)]
+    results = [middleware.result(state["flyball_run_id"]) for state in states]
+    assert (results[0].run_id, results[1].run_id != "r1") == ("r1", True)
+    assert all(store.runs.get(result.run_id) for result in results)
+
+
 def test_missing_result_is_an_error() -> None:
     middleware = langchain.govern()
     with pytest.raises(UsageError, match="no run"):

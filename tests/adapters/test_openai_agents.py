@@ -127,7 +127,10 @@ def test_an_agent_that_is_a_tool_has_a_report_of_its_own() -> None:
             return result_of(returned)
 
     result = asyncio.run(main())
-    assert [(one["agent"], one["level"], one["reported"]) for one in result.state["conversations"]] == [
+    tokens = [one["input_tokens"] + one["output_tokens"] for one in result.state["conversations"]]
+    assert min(tokens) > 0
+    assert sum(tokens) == result.usage.total
+    assert [(one["name"], one["level"], one["reported"]) for one in result.state["conversations"]] == [
         ("top", 0, True),
         ("counter", 1, True),
     ]
@@ -272,7 +275,7 @@ def test_agents_below_the_limit_of_depth_are_not_asked() -> None:
             return result_of(returned), len(open_.provider.requests)
 
     result, _ = asyncio.run(main())
-    assert {one["agent"] for one in result.state["conversations"] if one["requests"]} == {"top", "upper"}
+    assert {one["name"] for one in result.state["conversations"] if one["requests"]} == {"top", "upper"}
     assert "max_depth_reached" in result.flags
 
 
@@ -507,5 +510,5 @@ def test_a_handoff_without_the_history_has_a_report_of_its_own() -> None:
             return result_of(returned)
 
     result = asyncio.run(main())
-    assert [(one["agent"], one["level"]) for one in result.state["conversations"]] == [("first", 0), ("counter", 0)]
+    assert [(one["name"], one["level"]) for one in result.state["conversations"]] == [("first", 0), ("counter", 0)]
     assert result.budgets["tool_calls"].used == 2

@@ -357,3 +357,14 @@ def test_missing_result_is_an_error() -> None:
         capability.result()
     with pytest.raises(UsageError, match="is not known"):
         capability.result("x")
+
+
+def test_the_first_run_of_a_capability_has_the_id_of_its_options() -> None:
+    store = MemoryStore()
+    governed = pydantic_ai.govern(options=AdapterOptions(Limits(turns=1), run_id="r1", store=store))
+    results: list[Result] = []
+    for _ in range(2):
+        asyncio.run(create(Script()).run("Count.", capabilities=[governed]))
+        results.append(governed.result())
+    assert (results[0].run_id, results[1].run_id != "r1") == ("r1", True)
+    assert all(store.runs.get(result.run_id) for result in results)

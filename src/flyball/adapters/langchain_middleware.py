@@ -23,7 +23,7 @@ from .._internal.timeouts import TimeIsOver, await_within, call_within
 from ..budget.registry import IterationBudgetRegistry
 from ..errors import UsageError
 from ..result import Result
-from .adapter_options import AdapterOptions, renew_run_id
+from .adapter_options import AdapterOptions, choose_options
 from .framework_run import FrameworkRun, find_place
 from .frameworks import LANGCHAIN
 from .langchain_graphs import GRAPHS, AgentRun, GraphRun, find_scope
@@ -178,7 +178,7 @@ class GovernMiddleware(Middleware):
 
     def _open_graph(self, task: str, run_id: str | None = None) -> GraphRun:
         scope = find_scope()
-        run = FrameworkRun(renew_run_id(self._options), LANGCHAIN, task)
+        run = FrameworkRun(choose_options(None, self._options), LANGCHAIN, task)
         run.open()
         graph = GraphRun(run)
         remember(self._runs, run_id or run.options.run_id, run)

@@ -197,13 +197,16 @@ class ModelRequests:
             self._end_turn(conversation)
 
     def describe(self) -> list[dict[str, object]]:
-        """Return the facts about each conversation, for the result."""
+        """Return the facts about each conversation, for the result. The gateway gives them the same names."""
         return [
             {
-                "agent": one.agent,
+                "name": one.agent or f"conversation {one.number}",
+                "model": one.model,
                 "level": one.level,
                 "turns": one.turns,
                 "requests": one.requests,
+                "input_tokens": one.input_tokens,
+                "output_tokens": one.output_tokens,
                 "reported": one.reported,
             }
             for one in self.conversations.all
@@ -330,7 +333,10 @@ class ModelRequests:
             return None
         reply = answered.reply
         self._count_server_calls(port.count_server_calls(answered.raw))
+        conversation.model = exchange.asked.model
         if reply.usage is not None:
+            conversation.input_tokens += reply.usage.input
+            conversation.output_tokens += reply.usage.output
             conversation.known_input, conversation.known_bytes = reply.usage.input, exchange.asked.input_bytes
         else:
             seen = len(reply.text) + sum(len(str(call.arguments)) for call in reply.calls)
