@@ -190,9 +190,10 @@ def test_an_error_fails_the_run_and_is_the_one_of_litellm(monkeypatch: pytest.Mo
     with ModelServer(StatusReply(400, "bad request")) as server:
         point_at(server, monkeypatch)
         llm = govern(Limits(turns=3))
-        with pytest.raises(litellm.BadRequestError), llm:
+        with pytest.raises(litellm.BadRequestError) as raised, llm:
             loop(llm)
     assert (llm.result.stop, llm.result.turns, len(server.requests)) == ("failed", 0, 1)
+    assert result_of(raised.value) is llm.result
 
 
 def test_a_model_without_a_price_is_refused_under_a_limit_of_money(provider: LoopingProvider) -> None:

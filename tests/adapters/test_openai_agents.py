@@ -428,6 +428,19 @@ def test_a_stream_arrives_as_the_model_writes_it_and_its_result_at_its_end() -> 
     assert (result.stop, result.text) == ("budget", "I counted.")
 
 
+def test_the_error_of_a_stream_has_its_result() -> None:
+    async def main() -> Result:
+        async with open_client(LoopingProvider(status(401, "wrong key"))) as open_:
+            returned = openai_agents.run_streamed(create_agent(), "Count.", run_config=open_.config)
+            with pytest.raises(AuthenticationError) as raised:
+                async for _ in returned.stream_events():
+                    pass
+            assert result_of(raised.value) is result_of(returned)
+            return result_of(returned)
+
+    assert asyncio.run(main()).stop == "failed"
+
+
 def test_a_cancelled_stream_has_a_cancelled_result() -> None:
     async def main() -> Result:
         async with open_client(LoopingProvider()) as open_:

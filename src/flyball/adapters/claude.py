@@ -145,6 +145,8 @@ class ClaudeRun:
             leave_place(self._token)
             self._token = None
         self.end(error)
+        if error is not None:
+            attach(error, self)
 
     def _watch_task(self, _: Event) -> None:
         if self._task is not None and self._task.cancelling():

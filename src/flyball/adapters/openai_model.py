@@ -52,6 +52,7 @@ from .openai_replies import (
     read_response,
     read_results,
 )
+from .results import attach
 from .tool_threads import run_apart
 
 if TYPE_CHECKING:
@@ -367,6 +368,7 @@ def close_with_stream(
             run.close(asyncio.CancelledError())
         elif (error := task.exception()) is not None:
             run.close(error)
+            attach(error, run)
         else:
             finish(run, returned)
             run.close()
