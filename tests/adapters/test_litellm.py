@@ -9,7 +9,7 @@ import pytest
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # its own table of prices, instead of one from the network
 litellm: Any = pytest.importorskip("litellm", reason="it needs openai 2: make test-adapters")
 
-from flyball import Limits, TokenPrice  # noqa: E402
+from flyball import Limits, TokenPrice, Usage  # noqa: E402
 from flyball.adapters import AdapterOptions, result_of  # noqa: E402
 from flyball.adapters.frameworks import AdapterWarning  # noqa: E402
 from flyball.adapters.litellm import GovernedLiteLLM, govern  # noqa: E402
@@ -164,6 +164,22 @@ def test_a_tool_that_carries_the_answer_carries_the_report(monkeypatch: pytest.M
         assert server.requests[1].body["tool_choice"] == choice
     (made,) = reply.choices[0].message.tool_calls
     assert (made.function.name, made.function.arguments) == ("answer", '{"text": "I cannot."}')
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_tokens_of_a_cache_are_counted_at_their_price(streamed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = {
+        "input_tokens": 100,
+        "output_tokens": 10,
+        "cache_read_input_tokens": 800,
+        "cache_creation_input_tokens": 50,
+    }
+    with LoopingProvider(sent(say("Done."), usage=usage)) as provider, govern(Limits(usd=1)) as llm:
+        point_at(provider, monkeypatch)
+        loop(llm, MODELS["messages"], streamed=streamed)
+    result = result_of(llm)
+    assert result.usage == Usage(input=950, output=10, cached=800, written=50)
+    assert result.cost == {"claude-sonnet-4-5": int((100 * 3 + 800 * 0.3 + 50 * 3.75 + 10 * 15) * 1_000)}
 
 
 def test_searches_of_the_provider_are_counted_and_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from inspect import isawaitable
 from typing import Any, cast
 
+from ..budget.usage import Usage
 from ..errors import ModelError
 from ..request import Call, Finish, Reply
 from ..wire.schema_fit import fit_schema
@@ -204,7 +205,7 @@ class StreamPort:
     def read(self, reply: StreamedChunks) -> Reply:
         """Return the reply in Flyball's form."""
         found = Reply() if reply.whole is None else read_reply(reply.whole)
-        return replace(found, usage=parse_usage(reply.usage))
+        return replace(found, usage=read_usage(reply.usage))
 
     def count_server_calls(self, reply: StreamedChunks) -> int:
         """Return the number of calls that the provider made itself."""
@@ -280,12 +281,22 @@ def read_reply(response: Any) -> Reply:
     """Return a reply of LiteLLM in Flyball's form."""
     choice = response.choices[0] if response.choices else None
     if choice is None:
-        return Reply(usage=parse_usage(getattr(response, "usage", None)), model=response.model)
+        return Reply(usage=read_usage(getattr(response, "usage", None)), model=response.model)
     message = choice.message
     calls = tuple(Call(call.id, call.function.name or "", call.function.arguments) for call in message.tool_calls or ())
     finish = Finish.CALLS if calls else Finish.LENGTH if choice.finish_reason == "length" else Finish.STOP
-    usage = parse_usage(getattr(response, "usage", None))
+    usage = read_usage(getattr(response, "usage", None))
     return Reply(message.content or "", calls, usage, finish, model=response.model, id=response.id)
+
+
+def read_usage(usage: Any) -> Usage | None:
+    """Return a usage of LiteLLM. Older releases name the tokens that a cache was written with in their own way."""
+    parsed = parse_usage(usage)
+    written = getattr(getattr(usage, "prompt_tokens_details", None), "cache_creation_tokens", None)
+    if parsed is None or parsed.written or not isinstance(written, int):
+        return parsed
+    parts = {"input": parsed.input, "output": parsed.output, "cached": parsed.cached, "reasoning": parsed.reasoning}
+    return parse_usage({**parts, "written": written})
 
 
 def count_server_calls(response: Any) -> int:
