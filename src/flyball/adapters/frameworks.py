@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,7 +58,7 @@ def _is_older(package: str, oldest: str) -> bool:
 
 
 def _parse_release(text: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", text)[:3]]
+    return [int(part) for part in text.split(".")[:3] if part.isdecimal()]
 
 
 CLAUDE = Framework("Claude Agent SDK", "claude-agent-sdk", "claude_agent_sdk", "0.2.150", "0.2.184")
