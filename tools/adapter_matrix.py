@@ -59,7 +59,12 @@ ADAPTED = {
         ("langchain-openai==1.0.0", "langchain-anthropic==1.0.0"),
         ("langchain-openai==1.7.3", "langchain-anthropic==1.7.7"),
     ),
-    "pydantic_ai": Adapted(frameworks.PYDANTIC_AI, extra="[openai,anthropic]"),
+    "pydantic_ai": Adapted(
+        frameworks.PYDANTIC_AI,
+        ("openai==2.45.0", "anthropic==0.108.0"),
+        ("openai==3.51.0", "anthropic==2.10.0"),
+        "[openai,anthropic]",
+    ),
     "litellm": Adapted(frameworks.LITELLM, ("openai==2.30.0",), ("mcp==2.3.0",)),
     "claude": Adapted(frameworks.CLAUDE),
     "crewai": Adapted(CREWAI),

@@ -36,6 +36,9 @@ class Port:
     def read(self, reply: Reply) -> Reply:
         return reply
 
+    def count_server_calls(self, reply: Reply) -> int:
+        return 0
+
     def make(self, text: str, original: Reply | None) -> Reply:
         return Reply(text)
 
@@ -71,6 +74,14 @@ def test_a_conversation_has_its_turns_and_then_one_report() -> None:
     assert (result.stop, result.turns, result.requests, result.text) == ("budget", 3, 4, "The report.")
     ended = [event.status for event in result.events if isinstance(event, ToolEnded)]
     assert ended == ["done", "done", "done"]
+
+
+def test_a_loop_that_ignores_the_end_of_its_conversation_gets_an_error() -> None:
+    port, asked, replies = Port(), AskedModel(model="m", input_bytes=1), list[Reply]()
+    with pytest.raises(UsageError, match="went on after 10 replies"), open_run(Limits(turns=2)) as run:
+        while len(replies) < 50:
+            replies.append(run.ask(run.conversations.find("one"), asked, port))
+    assert (len(replies), len(port.edits)) == (13, 3)
 
 
 def test_a_conversation_that_begins_after_the_limit_is_not_asked() -> None:
@@ -259,6 +270,21 @@ def test_a_run_inside_a_run_draws_on_both_and_is_a_level_deeper() -> None:
     assert (inner.result.stop, outer.result.stop, third.result.stop) == ("budget", "completed", "budget")
     assert "depth" in refused.text
     assert third.result.requests == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "used"),
+    [(Limits(turns=3), "turns"), (Limits(tool_calls=3), "tool_calls"), (Limits(tokens=2_500), "tokens")],
+)
+def test_a_run_draws_on_all_runs_around_it(limits: Limits, used: str) -> None:
+    with open_run(Limits(turns=40, tokens=50_000)) as outer, open_run(limits) as middle, open_run(Limits()) as inner:
+        ask_for_ever(inner, Port())
+    budget = middle.result.budgets[used]
+    assert (inner.result.stop, inner.result.text) == ("budget", "")
+    assert 0 < budget.used <= (budget.ceiling or 0)
+    assert outer.result.budgets[used].used == budget.used == inner.result.budgets[used].used
+    assert outer.result.budgets["tokens"].used == inner.result.usage.total
+    assert all(not run.envelope.reserved("tokens") for run in (inner, middle, outer))
 
 
 def test_a_run_is_independent_of_one_that_has_ended_and_of_another_budget() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from langchain import agents
-from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware, ModelRetryMiddleware, hook_config
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
@@ -28,9 +29,11 @@ from flyball.adapters.frameworks import AdapterWarning
 from flyball.adapters.langchain_middleware import GovernMiddleware
 from flyball.budget.price import TokenPrice
 from flyball.errors import UsageError
+from flyball.person import Question
 from flyball.rules import RuleSet
 from flyball.store import MemoryStore
-from flyball.testing.server import LoopingProvider
+from flyball.testing import RuleFolder
+from flyball.testing.server import LoopingProvider, status
 
 create_agent: Any = agents.create_agent
 TASK: Any = {"messages": [HumanMessage("Count.")]}
@@ -463,6 +466,93 @@ def test_what_blocks_the_end_of_an_event_loop_is_warned_of_once() -> None:
         asyncio.run(agent.ainvoke(TASK))
     assert len(warned) == 1
     assert "flyball exec" in str(warned[0].message)
+
+
+def retry_requests(*, is_last: bool) -> tuple[int, Result]:
+    middleware = langchain.govern(Limits(retries=1))
+    others = [ModelRetryMiddleware(max_retries=4, initial_delay=0.0, jitter=False)]
+    with LoopingProvider(status(500)) as provider:
+        model = ChatOpenAI(model="gpt-4o", base_url=f"{provider.url}/v1", api_key=SecretStr("key"))
+        order = [*others, middleware] if is_last else [middleware, *others]
+        create_agent(model, [add], middleware=order).invoke(TASK)
+        return len(provider.requests), middleware.result()
+
+
+def test_requests_that_other_middleware_repeats_are_held_if_the_governor_is_last() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AdapterWarning)
+        requests, result = retry_requests(is_last=True)
+    assert (requests, result.requests, result.flags) == (2, 2, ("max_retries_reached",))
+
+
+def test_middleware_that_may_repeat_a_request_unseen_is_warned_of() -> None:
+    with pytest.warns(AdapterWarning, match="put this one last"):
+        requests, result = retry_requests(is_last=False)
+    assert requests > result.requests
+
+
+def test_an_agent_that_other_middleware_ends_at_once_has_no_run() -> None:
+    class End(AgentMiddleware):
+        @hook_config(can_jump_to=["end"])
+        def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
+            return {"jump_to": "end"}
+
+    middleware = langchain.govern(Limits(turns=1))
+    state = create_agent(Script(), [add], middleware=[End(), middleware]).invoke(TASK)
+    assert state["messages"][-1].text == "Count."
+    with pytest.raises(UsageError, match="no run"):
+        middleware.result()
+
+
+def test_tools_at_the_provider_are_counted_and_warned_of() -> None:
+    class Searcher(Script):
+        def _generate(
+            self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **settings: Any
+        ) -> ChatResult:
+            searches: list[Any] = [{"type": "server_tool_use", "id": "1", "name": "web_search", "input": {}}] * 2
+            searches.append({"type": "web_search_call", "id": "2", "status": "completed"})
+            return ChatResult(generations=[ChatGeneration(message=AIMessage([*searches, "Done."]))])
+
+    middleware = langchain.govern(Limits(tool_calls=5))
+    with pytest.warns(AdapterWarning, match="web_search_20250305 run at the provider") as warned:
+        create_agent(
+            Searcher(), [{"type": "web_search_20250305", "name": "web_search"}], middleware=[middleware]
+        ).invoke(TASK)
+    assert len(warned) == 1
+    assert used(middleware.result(), "tool_calls") == 3
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_rules_ask_a_person_also_in_blocking_code_within_an_event_loop(in_loop: bool, tmp_path: Path) -> None:
+    folder = RuleFolder(tmp_path)
+    folder.add("on_tool_call", 'type = "ask"\nmessage = "May I?"', "true")
+    asked: list[Question] = []
+
+    def answer(question: Question) -> bool:
+        asked.append(question)
+        return len(asked) > 1
+
+    model = Script()
+    middleware = langchain.govern(options=AdapterOptions(Limits(turns=3), rules=folder.load(), approver=answer))
+
+    async def main() -> None:
+        run(model, middleware)
+
+    if in_loop:
+        asyncio.run(main())
+    else:
+        run(model, middleware)
+    assert [question.tool for question in asked] == ["add"] * 3
+    assert (used(middleware.result(), "tool_calls"), middleware.result().stop) == (2, "budget")
+
+
+def test_the_first_run_of_a_middleware_has_the_id_of_its_options() -> None:
+    store = MemoryStore()
+    middleware = langchain.govern(options=AdapterOptions(Limits(turns=1), run_id="r1", store=store))
+    states = [run(Script(), middleware) for _ in range(2)]
+    results = [middleware.result(state["flyball_run_id"]) for state in states]
+    assert (results[0].run_id, results[1].run_id != "r1") == ("r1", True)
+    assert all(store.runs.get(result.run_id) for result in results)
 
 
 def test_missing_result_is_an_error() -> None:

@@ -9,8 +9,9 @@ import pytest
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # its own table of prices, instead of one from the network
 litellm: Any = pytest.importorskip("litellm", reason="it needs openai 2: make test-adapters")
 
-from flyball import Limits, TokenPrice  # noqa: E402
+from flyball import Limits, TokenPrice, Usage  # noqa: E402
 from flyball.adapters import AdapterOptions, result_of  # noqa: E402
+from flyball.adapters.frameworks import AdapterWarning  # noqa: E402
 from flyball.adapters.litellm import GovernedLiteLLM, govern  # noqa: E402
 from flyball.errors import ModelError, UsageError  # noqa: E402
 from flyball.models.scripted import call, say  # noqa: E402
@@ -165,6 +166,33 @@ def test_a_tool_that_carries_the_answer_carries_the_report(monkeypatch: pytest.M
     assert (made.function.name, made.function.arguments) == ("answer", '{"text": "I cannot."}')
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_tokens_of_a_cache_are_counted_at_their_price(streamed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = {
+        "input_tokens": 100,
+        "output_tokens": 10,
+        "cache_read_input_tokens": 800,
+        "cache_creation_input_tokens": 50,
+    }
+    with LoopingProvider(sent(say("Done."), usage=usage)) as provider, govern(Limits(usd=1)) as llm:
+        point_at(provider, monkeypatch)
+        loop(llm, MODELS["messages"], streamed=streamed)
+    result = result_of(llm)
+    assert result.usage == Usage(input=950, output=10, cached=800, written=50)
+    assert result.cost == {"claude-sonnet-4-5": int((100 * 3 + 800 * 0.3 + 50 * 3.75 + 10 * 15) * 1_000)}
+
+
+def test_searches_of_the_provider_are_counted_and_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = {"input_tokens": 10, "output_tokens": 5, "server_tool_use": {"web_search_requests": 2}}
+    with LoopingProvider(sent(say("Done."), usage=usage)) as provider:
+        point_at(provider, monkeypatch)
+        tools, messages = [{"type": "web_search_20250305", "name": "web_search"}], [{"role": "user", "content": "Go."}]
+        with pytest.warns(AdapterWarning, match="run at the provider") as warned, govern(Limits(tool_calls=5)) as llm:
+            for _ in range(2):
+                llm.completion(MODELS["messages"], messages, tools=tools)
+    assert (len(warned), result_of(llm).budgets["tool_calls"].used) == (1, 4)
+
+
 def test_temporary_errors_are_retried_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = StatusReply(503, "busy", headers={"retry-after": "0"})
     with ModelServer(busy, busy, say("done")) as server:
@@ -178,9 +206,10 @@ def test_an_error_fails_the_run_and_is_the_one_of_litellm(monkeypatch: pytest.Mo
     with ModelServer(StatusReply(400, "bad request")) as server:
         point_at(server, monkeypatch)
         llm = govern(Limits(turns=3))
-        with pytest.raises(litellm.BadRequestError), llm:
+        with pytest.raises(litellm.BadRequestError) as raised, llm:
             loop(llm)
     assert (llm.result.stop, llm.result.turns, len(server.requests)) == ("failed", 0, 1)
+    assert result_of(raised.value) is llm.result
 
 
 def test_a_model_without_a_price_is_refused_under_a_limit_of_money(provider: LoopingProvider) -> None:

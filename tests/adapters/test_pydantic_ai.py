@@ -1,6 +1,6 @@
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from pydantic_ai import (
     ModelMessage,
     ModelResponse,
     NativeOutput,
+    NativeToolCallPart,
     PromptedOutput,
     RequestUsage,
     TextPart,
@@ -24,19 +25,25 @@ from pydantic_ai import (
     ToolOutput,
     ToolReturnPart,
 )
+from pydantic_ai.capabilities import NativeTool
+from pydantic_ai.exceptions import FallbackExceptionGroup, ModelHTTPError
 from pydantic_ai.models import Model
 from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from flyball import Limits, Result
 from flyball.adapters import AdapterOptions, pydantic_ai, result_of
+from flyball.adapters.frameworks import AdapterWarning
 from flyball.errors import UsageError
 from flyball.rules import RuleSet
 from flyball.store import MemoryStore
-from flyball.testing.server import LoopingProvider
+from flyball.testing.server import LoopingProvider, status
 
 
 class Text(BaseModel):
@@ -134,6 +141,7 @@ def test_typed_output_is_asked_for_in_the_last_request(output: Any) -> None:
     script = Script()
     answer, result = run(script, Limits(turns=2), output_type=output)
     assert (answer, result.stop, result.requests) == (Answer(text="I counted.", count=3), "budget", 3)
+    assert f"Answer with a call of {script.requests[-1].output_tools[0].name}." in str(script.messages[-1][-1])
 
 
 @pytest.mark.parametrize("output", [Answer, NativeOutput(Answer), PromptedOutput(Answer)])
@@ -167,6 +175,57 @@ def test_provider_accepts_the_last_request(wire: str, output: Any) -> None:
             assert result.usage.total == sum(usage.total for usage in provider.billed)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("output", "part"),
+    [
+        (Answer, TextPart("I counted.")),
+        ([Answer, Text], TextPart("I counted.")),
+        (NativeOutput(Answer), TextPart("I counted.")),
+        (Answer, ToolCallPart("final_result", '{"text": "I counted.')),
+        ([Answer, int], ToolCallPart("final_result_Answer", '{"text": "I counted.')),
+    ],
+)
+def test_a_last_reply_in_another_form_is_put_into_the_typed_output(output: Any, part: Any) -> None:
+    def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        settings: Any = info.model_settings
+        if settings and settings.get("tool_choice") == "none":
+            return ModelResponse([part], finish_reason="length")
+        return ModelResponse([ToolCallPart("add", {"a": 1})])
+
+    agent = Agent(FunctionModel(reply, model_name="gpt-4o"), tools=[Tool(add)], output_type=output)
+    returned = asyncio.run(pydantic_ai.run(agent, "Count.", limits=Limits(turns=2)))
+    assert isinstance(returned.output, Answer)
+    assert "I counted." in returned.output.text
+    assert (result_of(returned).stop, result_of(returned).requests) == ("budget", 3)
+
+
+def double(model: Model) -> Model:
+    return FallbackModel(model, model)
+
+
+@pytest.mark.parametrize("wrap", [WrapperModel, double])
+def test_models_in_other_models_make_no_retries_of_their_own(wrap: Callable[[Model], Model]) -> None:
+    async def main(provider: LoopingProvider) -> None:
+        async with AsyncOpenAI(base_url=f"{provider.url}/v1", api_key="key") as client:
+            model = wrap(OpenAIChatModel("gpt-4o", provider=OpenAIProvider(openai_client=client)))
+            await pydantic_ai.run(Agent(model), "Count.", limits=Limits(retries=0))
+
+    with LoopingProvider(status(500)) as provider:
+        with pytest.raises((ModelHTTPError, FallbackExceptionGroup)):
+            asyncio.run(main(provider))
+        assert len(provider.requests) == (1 if wrap is WrapperModel else 2)
+
+
+def test_tools_at_the_provider_are_counted_and_warned_of() -> None:
+    searched = NativeToolCallPart("web_search", {"query": "x"})
+    model = FunctionModel(lambda messages, info: ModelResponse([searched, searched, TextPart("Done.")]))
+    agent = Agent(model, capabilities=[NativeTool(WebSearchTool())])
+    with pytest.warns(AdapterWarning, match="web_search run at the provider.*flyball exec") as warned:
+        returned = asyncio.run(pydantic_ai.run(agent, "Search.", limits=Limits(tool_calls=3)))
+    assert len(warned) == 1
+    assert result_of(returned).budgets["tool_calls"].used == 2
 
 
 def test_calls_in_the_report_are_replaced_by_text() -> None:
@@ -298,3 +357,14 @@ def test_missing_result_is_an_error() -> None:
         capability.result()
     with pytest.raises(UsageError, match="is not known"):
         capability.result("x")
+
+
+def test_the_first_run_of_a_capability_has_the_id_of_its_options() -> None:
+    store = MemoryStore()
+    governed = pydantic_ai.govern(options=AdapterOptions(Limits(turns=1), run_id="r1", store=store))
+    results: list[Result] = []
+    for _ in range(2):
+        asyncio.run(create(Script()).run("Count.", capabilities=[governed]))
+        results.append(governed.result())
+    assert (results[0].run_id, results[1].run_id != "r1") == ("r1", True)
+    assert all(store.runs.get(result.run_id) for result in results)

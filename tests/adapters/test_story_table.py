@@ -1,10 +1,19 @@
+from __future__ import annotations
+
 import ast
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from flyball import adapters
+from flyball.adapters import AdapterOptions
 
 from .stories import table
-from .stories.stories import STORIES
+from .stories.plan import AgentPlan, Bench, TooEarly, Verdict
+from .stories.stories import STORIES, Story
 
 
 def test_the_table_of_the_page_is_that_of_the_stories() -> None:
@@ -18,6 +27,37 @@ def test_every_framework_has_a_verdict_or_a_reason_for_each_story() -> None:
     assert {framework: sorted(set(names) - set(found)) for framework, found in table.read_verdicts().items()} == {
         framework: [] for framework in table.read_verdicts()
     }
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+def test_a_framework_that_does_nothing_is_not_said_to_be_held(story: Story) -> None:
+    async def tell() -> Verdict:
+        try:
+            return await story.tell(Bench(BrokenDriver()))
+        except TooEarly:
+            return Verdict.UNSEEN
+
+    assert asyncio.run(tell()) is Verdict.UNSEEN
+
+
+class BrokenDriver:
+    """Framework whose agents raise at once."""
+
+    title = "Broken"
+    not_applicable: dict[str, str] = {}  # noqa: RUF012
+
+    @asynccontextmanager
+    async def open(self, url: str) -> AsyncGenerator[BrokenDriver]:
+        """Return the framework."""
+        yield self
+
+    def build(self, plan: AgentPlan) -> AgentPlan:
+        """Return the plan itself."""
+        return plan
+
+    async def run(self, agent: object, options: AdapterOptions, *, streamed: bool = False) -> str:
+        """Raise."""
+        raise RuntimeError("broken")
 
 
 def test_the_modules_that_users_import_load_no_framework() -> None:

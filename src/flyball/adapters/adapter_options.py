@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 from .._internal import validation
 from ..budget.limits import Limits
+from ..budget.lock import create_lock
 from ..errors import ConfigError, UsageError
 from ..governor.govern_options import GovernOptions
 
 if TYPE_CHECKING:
     from ..person import Approver
     from ..store import Store
+
+
+_lock = create_lock()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -50,12 +54,9 @@ def choose_options(limits: Limits | None, options: AdapterOptions | None) -> Ada
         raise UsageError("pass limits= or options=AdapterOptions(limits, ...), not both")
     if options is None:
         return AdapterOptions(limits or Limits())
-    chosen = renew_run_id(options) if options.is_used else options
-    options.is_used = True
-    return chosen
-
-
-def renew_run_id(options: AdapterOptions) -> AdapterOptions:
-    """Return the same options with another run id, for options that serve several runs."""
+    with _lock:
+        is_used, options.is_used = options.is_used, True
+    if not is_used:
+        return options
     default = next(one for one in fields(AdapterOptions) if one.name == "run_id").default_factory
     return replace(options, run_id=default())  # pyright: ignore[reportCallIssue]  # this field has one

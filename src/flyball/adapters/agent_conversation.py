@@ -34,6 +34,12 @@ class AgentConversation:
     reported: bool = False
     """True once its last request was made, or a report was written without one."""
     requests: int = 0
+    model: str = ""
+    """Model of the latest request."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    synthetic_replies: int = 0
+    """Replies after the report, which no model wrote."""
     text: str = ""
     """Text of the latest reply."""
     known_bytes: int = 0

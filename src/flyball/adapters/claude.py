@@ -68,15 +68,13 @@ def govern(
     if limits is not None and options is not None:
         raise UsageError("pass limits= or options=GatewayOptions(limits, ...), not both")
     chosen = options or (GatewayOptions() if limits is None else GatewayOptions(limits))
-    place = find_place()
-    within = place.run.envelope if chosen.within is None and place is not None else chosen.within
     environment = {**chosen.environment, **claude.env}
     if not chosen.allow_ungoverned:
         check_ways_around(environment, "the environment of the program")
     launch = create_launch(["claude", *(["--settings", claude.settings] if claude.settings else [])], environment)
     launch.folder = Path(claude.cwd or launch.folder)
     launch.prepare()
-    chosen = replace(chosen, environment=launch.environment, own_keys=launch.own_keys, within=within)
+    chosen = replace(chosen, environment=launch.environment, own_keys=launch.own_keys)
     run = ClaudeRun(chosen, launch, store)
     run.start()
     variables = GovernedVariables(claude.env | run.build_variables(), run)
@@ -123,9 +121,9 @@ class ClaudeRun:
         return self._gateway.desk.run.envelope
 
     @property
-    def outer_envelope(self) -> TurnBudget:
-        """Budgets of the outermost run around this one, or its own."""
-        return self.envelope if self._above is None else self._above.run.outer_envelope
+    def envelopes(self) -> tuple[TurnBudget, ...]:
+        """Its budgets, and those of the runs around it, the innermost first."""
+        return self._gateway.desk.run.envelopes
 
     def allow_level(self, level: int) -> bool:
         """Check whether the runs above allow an agent so many levels below the first one."""
@@ -147,6 +145,8 @@ class ClaudeRun:
             leave_place(self._token)
             self._token = None
         self.end(error)
+        if error is not None:
+            attach(error, self)
 
     def _watch_task(self, _: Event) -> None:
         if self._task is not None and self._task.cancelling():

@@ -12,7 +12,7 @@ from ..budget.registry import IterationBudgetRegistry
 from ..errors import UsageError, describe_error
 from ..governor.ending import RunEnding
 from ..governor.governed_run import GovernedRun
-from ..governor.run_in_progress import PLACE
+from ..governor.run_in_progress import PLACE, choose_shared
 from ..history.stored_run import StoredRun
 from ..result import Result, Stop
 from ..store import Start
@@ -41,8 +41,8 @@ class RunInProgress(Protocol):
         ...
 
     @property
-    def outer_envelope(self) -> TurnBudget:
-        """Budgets of the outermost run around this one, or its own."""
+    def envelopes(self) -> tuple[TurnBudget, ...]:
+        """Its budgets, and those of the runs around it, the innermost first."""
         ...
 
     @property
@@ -94,19 +94,19 @@ class FrameworkRun:
     """Run of a framework's agents, in its `with` block. `result` is available afterwards.
 
     A framework without such a block calls `open`, `enter`, `leave` and `close`. The clock starts when the run is
-    created. A run that is created inside another one draws on its own budgets and on those of the outermost one.
+    created. A run that is created inside others draws on its own budgets and on those of all of them.
     """
 
     def __init__(self, options: AdapterOptions, framework: Framework, task: str = "") -> None:
         self._above = find_place()
-        within = options.within
-        if within is None and self._above is not None:
-            within = self._above.run.outer_envelope
+        self._framework = framework
+        self._has_warned = False
         registry = options.registry or IterationBudgetRegistry()  # reads the settings, once
-        self.options = replace(options, within=within, unpriced=Unpriced.TOKENS_ONLY, registry=registry)
+        self.options = replace(options, unpriced=Unpriced.TOKENS_ONLY, registry=registry)
         self._ending = RunEnding()
         own = replace(self.options, price=None)  # each request has the price of its model
-        self._run = GovernedRun(own, self._ending, reserves_each_report=True)
+        shared = choose_shared(options.within)
+        self._run = GovernedRun(own, self._ending, reserves_each_report=True, shared=shared)
         self._requests = ModelRequests(self._run, self._ending, self.options, refuses_unpriced=options.unpriced)
         self._start = Start(
             at=self.options.clock.wall(),
@@ -125,9 +125,9 @@ class FrameworkRun:
         return self._run.envelope
 
     @property
-    def outer_envelope(self) -> TurnBudget:
-        """Budgets of the outermost run around this one, or its own."""
-        return self.envelope if self._above is None else self._above.run.outer_envelope
+    def envelopes(self) -> tuple[TurnBudget, ...]:
+        """Its budgets, and those of the runs around it, the innermost first."""
+        return self._run.envelopes
 
     @property
     def conversations(self) -> AgentConversations:
@@ -202,10 +202,6 @@ class FrameworkRun:
         own = self.options.limits.tool_seconds.get(tool, math.inf)
         return max(_MIN_TOOL_S, min(own, self.envelope.remaining_s()))
 
-    def count_server_calls(self, count: int) -> None:
-        """Count calls that the provider made itself, which happened already."""
-        self._requests.count_server_calls(count)
-
     def postpone(self, seconds: float, reason: str) -> None:
         """Move the deadline by time that was spent waiting for a person."""
         self._run.postpone(seconds, reason)
@@ -231,6 +227,7 @@ class FrameworkRun:
 
     async def aask(self, conversation: AgentConversation, asked: AskedModel, port: ModelPort[R]) -> R:
         """Make a request of an agent: as a turn, as the last request with the report, or with a synthetic reply."""
+        self._warn(asked)
         steps: Steps[R] = Steps(self._requests.ask(conversation, asked, port))
         while (step := steps.step) is not None:
             try:
@@ -243,6 +240,7 @@ class FrameworkRun:
 
     def ask(self, conversation: AgentConversation, asked: AskedModel, port: ModelPort[R]) -> R:
         """Make a request in the same way as `aask`, with a model that blocks."""
+        self._warn(asked)
         steps: Steps[R] = Steps(self._requests.ask(conversation, asked, port))
         while (step := steps.step) is not None:
             try:
@@ -252,3 +250,17 @@ class FrameworkRun:
             else:
                 steps.send(answer)
         return steps.value
+
+    def _warn(self, asked: AskedModel) -> None:
+        """Warn once of what the adapter cannot hold, at the first request that shows it."""
+        if self._has_warned or not (asked.unheld or asked.server_tools):
+            return
+        reasons = list(asked.unheld)
+        if asked.server_tools and (self.may_deny_calls or self.envelope.budgets.find_ceiling("usd") is not None):
+            names = ", ".join(asked.server_tools)
+            reasons.append(
+                f"calls of {names} run at the provider: they are counted after each reply, without their fees"
+            )
+        if reasons:
+            self._has_warned = True
+            self._framework.warn("; ".join(reasons))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
@@ -28,25 +30,40 @@ class Framework:
     def load(self) -> ModuleType:
         """Import the framework. Raises UsageError if it is not installed, or older than the tested versions."""
         try:
-            return import_module(self.module)
+            module = import_module(self.module)
         except ImportError as error:
-            raise UsageError(self._describe(error)) from error
+            raise UsageError(self._describe(f"cannot be imported ({error})")) from error
+        if _is_older(self.package, self.oldest):
+            raise UsageError(self._describe("is too old"))
+        return module
 
     def warn(self, reason: str) -> None:
         """Warn of something that the adapter cannot hold."""
         text = f"{self.title}: {reason}; `flyball exec` governs every request of a program (docs/exec.md)"
-        warnings.warn(text, AdapterWarning, stacklevel=4)
+        warnings.warn(text, AdapterWarning, stacklevel=2)
 
-    def _describe(self, error: ImportError) -> str:
+    def _describe(self, problem: str) -> str:
         try:
-            found = f"{self.package} {version(self.package)} cannot be imported ({error})"
+            found = f"{self.package} {version(self.package)} {problem}"
         except PackageNotFoundError:
             found = f"{self.package} is not installed"
         return f"{found}: pip install '{self.package}>={self.oldest}' (tested with {self.oldest} to {self.newest})"
+
+
+@cache
+def _is_older(package: str, oldest: str) -> bool:
+    with suppress(PackageNotFoundError):
+        return _parse_release(version(package)) < _parse_release(oldest)
+    return False
+
+
+def _parse_release(text: str) -> list[int]:
+    return [int(part) for part in text.split(".")[:3] if part.isdecimal()]
 
 
 CLAUDE = Framework("Claude Agent SDK", "claude-agent-sdk", "claude_agent_sdk", "0.2.150", "0.2.184")
 LANGCHAIN = Framework("LangChain", "langchain", "langchain.agents", "1.2.13", "1.4.7")
 LITELLM = Framework("LiteLLM", "litellm", "litellm", "1.83.0", "1.106.2")
 OPENAI_AGENTS = Framework("OpenAI Agents SDK", "openai-agents", "agents", "0.14.0", "0.24.0")
-PYDANTIC_AI = Framework("pydantic-ai", "pydantic-ai-slim", "pydantic_ai", "2.0.0", "2.66.0")
+PYDANTIC_AI = Framework("pydantic-ai", "pydantic-ai-slim", "pydantic_ai", "2.17.0", "2.66.0")
+"""Before 2.17, it reads no usage with the release of genai-prices that Flyball needs."""

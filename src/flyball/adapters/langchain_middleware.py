@@ -23,7 +23,7 @@ from .._internal.timeouts import TimeIsOver, await_within, call_within
 from ..budget.registry import IterationBudgetRegistry
 from ..errors import UsageError
 from ..result import Result
-from .adapter_options import AdapterOptions, renew_run_id
+from .adapter_options import AdapterOptions, choose_options
 from .framework_run import FrameworkRun, find_place
 from .frameworks import LANGCHAIN
 from .langchain_graphs import GRAPHS, AgentRun, GraphRun, find_scope
@@ -39,6 +39,8 @@ else:  # the number of its parameters depends on the version
     Middleware = AgentMiddleware
 
 ToolReply = ToolMessage | Command[Any]
+_HANDLER_OF_OTHERS = "inner_handler"
+"""Name of a handler that calls further middleware instead of the model."""
 
 
 class GovernedState(AgentState[Any]):
@@ -94,7 +96,7 @@ class GovernMiddleware(Middleware):
     ) -> ModelResponse[Any]:
         """Make a request to the model as a turn of the run, or as its last request."""
         agent = self._find(request.state)
-        asked = describe_request(request, agent.counted)
+        asked = describe_request(request, agent.counted, self._find_unheld(agent, handler))
         return agent.run.ask(agent.conversation, asked, LangChainPort(request, handler))
 
     # `async def` hooks would cost two thread switches each: LangChain traces their starts and ends in threads.
@@ -103,9 +105,8 @@ class GovernMiddleware(Middleware):
     ) -> Awaitable[ModelResponse[Any]]:
         """Make a request to the model as a turn of the run, or as its last request."""
         agent = self._find(request.state)
-        if not agent.conversation.requests:
-            self._warn_of_unheld(request)
-        asked = describe_request(request, agent.counted)
+        unheld = self._find_unheld(agent, handler, request)
+        asked = describe_request(request, agent.counted, unheld)
         return agent.run.aask(agent.conversation, asked, AsyncLangChainPort(request, handler))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolReply]) -> ToolReply:
@@ -131,14 +132,24 @@ class GovernMiddleware(Middleware):
             except TimeIsOver:
                 return _tell_timeout(request)
 
-    def _warn_of_unheld(self, request: ModelRequest[Any]) -> None:
-        """Warn of tools and models that run in threads which the event loop waits for at its end."""
-        blocking = [tool.name for tool in request.tools if isinstance(tool, BaseTool) and is_blocking_class(tool)]
-        if type(request.model)._agenerate is BaseChatModel._agenerate:  # pyright: ignore[reportPrivateUsage]
-            blocking.append(type(request.model).__name__)
-        if blocking and not self._has_warned:
-            self._has_warned = True
-            LANGCHAIN.warn(f"{', '.join(blocking)} blocks, and asyncio.run waits for its thread at the end if it hangs")
+    def _find_unheld(
+        self, agent: AgentRun, handler: Callable[..., Any], in_loop: ModelRequest[Any] | None = None
+    ) -> tuple[str, ...]:
+        """Return what the middleware cannot hold, once. `in_loop` is a request on an event loop."""
+        if self._has_warned or agent.conversation.requests:
+            return ()
+        found: list[str] = []
+        if getattr(handler, "__name__", "") == _HANDLER_OF_OTHERS:
+            found.append("middleware behind this one may repeat a request unseen, so put this one last")
+        blocking: list[str] = []
+        if in_loop is not None:
+            blocking += [tool.name for tool in in_loop.tools if isinstance(tool, BaseTool) and is_blocking_class(tool)]
+            if type(in_loop.model)._agenerate is BaseChatModel._agenerate:  # pyright: ignore[reportPrivateUsage]
+                blocking.append(type(in_loop.model).__name__)
+        if blocking:
+            found.append(f"{', '.join(blocking)} blocks, and asyncio.run waits for its thread at the end if it hangs")
+        self._has_warned = bool(found)
+        return tuple(found)
 
     @contextmanager
     def _enter(self, request: ToolCallRequest) -> Generator[float]:
@@ -167,7 +178,7 @@ class GovernMiddleware(Middleware):
 
     def _open_graph(self, task: str, run_id: str | None = None) -> GraphRun:
         scope = find_scope()
-        run = FrameworkRun(renew_run_id(self._options), LANGCHAIN, task)
+        run = FrameworkRun(choose_options(None, self._options), LANGCHAIN, task)
         run.open()
         graph = GraphRun(run)
         remember(self._runs, run_id or run.options.run_id, run)
@@ -195,6 +206,8 @@ class GovernMiddleware(Middleware):
         return agent
 
     def _end(self, state: GovernedState) -> None:
+        if "flyball_run_id" not in state:  # middleware before this one ended the agent before its run began
+            return
         agent, messages = self._find(state), state["messages"]
         text = str(messages[-1].text) if messages and isinstance(messages[-1], AIMessage) else ""
         agent.end(text or str(state.get("structured_response", "")))

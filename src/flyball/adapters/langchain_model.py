@@ -27,7 +27,17 @@ from ..request import Call, Finish, Reply
 from ..wire.bodies import get_dict
 from ..wire.schema_fit import fit_schema
 from .client_retries import HeldModels, without_retries
-from .model_port import CALL_BYTES, MESSAGE_BYTES, SCHEMA_BYTES, AskedModel, CountedMessages, Edits, parse_usage
+from .model_port import (
+    CALL_BYTES,
+    MESSAGE_BYTES,
+    SCHEMA_BYTES,
+    AskedModel,
+    CountedMessages,
+    Edits,
+    find_server_tools,
+    is_server_call,
+    parse_usage,
+)
 
 _CAP_FIELDS = ("max_tokens", "max_output_tokens", "num_predict")
 """Names under which models take the longest reply. Most take the first."""
@@ -53,7 +63,7 @@ class AskedChatModel:
         return cls(_copy_without_retries(model), _find_name(model), cap_field)
 
 
-def describe_request(request: ModelRequest[Any], counted: CountedMessages) -> AskedModel:
+def describe_request(request: ModelRequest[Any], counted: CountedMessages, unheld: tuple[str, ...] = ()) -> AskedModel:
     """Return what the run must know of a request."""
     messages, tools, held = request.messages, request.tools, _MODELS.get(request.model)
     size = counted.count(messages, _count_bytes) + sum(map(_count_tool_bytes, tools)) + len(request.system_prompt or "")
@@ -64,6 +74,8 @@ def describe_request(request: ModelRequest[Any], counted: CountedMessages) -> As
         messages=len(messages),
         max_output_tokens=cap if isinstance(cap, int) else None,
         tools=tuple(map(_find_tool_name, tools)),
+        server_tools=find_server_tools(tools),
+        unheld=unheld,
         has_schema=request.response_format is not None,
         results=_find_results(messages),
     )
@@ -125,6 +137,14 @@ class LangChainPort:
         finish = Finish.CALLS if calls else Finish.STOP
         model = message.response_metadata.get("model_name")
         return Reply(text, calls, _read_usage(message), finish, model, None, (), message.id)
+
+    def count_server_calls(self, reply: ModelResponse[Any]) -> int:
+        """Return the number of calls that the provider made itself."""
+        message = _find_message(reply)
+        if message is None:
+            return 0
+        content: list[Any] = message.content if isinstance(message.content, list) else []
+        return sum(map(is_server_call, [*content, *message.additional_kwargs.get("tool_outputs", ())]))
 
     def make(self, text: str, original: ModelResponse[Any] | None) -> ModelResponse[Any]:
         """Return a final reply with this text, and with an answer of the type that the agent asks for."""

@@ -67,6 +67,8 @@ class GovernedLiteLLM:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is None:
             self._run.complete(self._calls.text)
+        else:
+            attach(error, self._run)
         self._run.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> Self:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from inspect import isawaitable
 from typing import Any, cast
 
+from ..budget.usage import Usage
 from ..errors import ModelError
 from ..request import Call, Finish, Reply
 from ..wire.schema_fit import fit_schema
-from .model_port import AskedModel, Edits, parse_usage
+from .model_port import AskedModel, Edits, find_server_tools, parse_usage
 
 _CAPS = ("max_completion_tokens", "max_tokens")
 
@@ -45,6 +46,12 @@ class CallArguments:
     def tools(self) -> tuple[str, ...]:
         """Names of the functions."""
         return tuple(str(function.get("name", "")) for function in self.functions)
+
+    @property
+    def server_tools(self) -> tuple[str, ...]:
+        """Tools that run at the provider."""
+        found = find_server_tools(cast("list[object]", self.others.get("tools") or []))
+        return found if self.others.get("web_search_options") is None else (*found, "web_search")
 
     @property
     def opening(self) -> list[dict[str, Any]]:
@@ -90,6 +97,7 @@ class CallArguments:
             messages=len(self.messages),
             max_output_tokens=cap,
             tools=self.tools,
+            server_tools=self.server_tools,
             final_tool=self.final_tool,
             has_schema=bool(self.others.get("response_format")),
             results=results,
@@ -143,6 +151,10 @@ class LiteLLMPort:
         """Return the reply in Flyball's form."""
         return read_reply(reply)
 
+    def count_server_calls(self, reply: Any) -> int:
+        """Return the number of calls that the provider made itself."""
+        return count_server_calls(reply)
+
     def make(self, text: str, original: Any) -> Any:
         """Return a final reply with this text."""
         return build_reply(self.module, self.call, text, original)
@@ -193,7 +205,11 @@ class StreamPort:
     def read(self, reply: StreamedChunks) -> Reply:
         """Return the reply in Flyball's form."""
         found = Reply() if reply.whole is None else read_reply(reply.whole)
-        return replace(found, usage=parse_usage(reply.usage))
+        return replace(found, usage=read_usage(reply.usage))
+
+    def count_server_calls(self, reply: StreamedChunks) -> int:
+        """Return the number of calls that the provider made itself."""
+        return count_server_calls(reply)
 
     def make(self, text: str, original: StreamedChunks | None) -> StreamedChunks:
         """Return a final reply with this text."""
@@ -265,12 +281,29 @@ def read_reply(response: Any) -> Reply:
     """Return a reply of LiteLLM in Flyball's form."""
     choice = response.choices[0] if response.choices else None
     if choice is None:
-        return Reply(usage=parse_usage(getattr(response, "usage", None)), model=response.model)
+        return Reply(usage=read_usage(getattr(response, "usage", None)), model=response.model)
     message = choice.message
     calls = tuple(Call(call.id, call.function.name or "", call.function.arguments) for call in message.tool_calls or ())
     finish = Finish.CALLS if calls else Finish.LENGTH if choice.finish_reason == "length" else Finish.STOP
-    usage = parse_usage(getattr(response, "usage", None))
+    usage = read_usage(getattr(response, "usage", None))
     return Reply(message.content or "", calls, usage, finish, model=response.model, id=response.id)
+
+
+def read_usage(usage: Any) -> Usage | None:
+    """Return a usage of LiteLLM. Older releases name the tokens that a cache was written with in their own way."""
+    parsed = parse_usage(usage)
+    written = getattr(getattr(usage, "prompt_tokens_details", None), "cache_creation_tokens", None)
+    if parsed is None or parsed.written or not isinstance(written, int):
+        return parsed
+    parts = {"input": parsed.input, "output": parsed.output, "cached": parsed.cached, "reasoning": parsed.reasoning}
+    return parse_usage({**parts, "written": written})
+
+
+def count_server_calls(response: Any) -> int:
+    """Return the number of searches that the provider tells of in the usage of a reply."""
+    usage = getattr(response, "usage", None)
+    parts = (getattr(usage, name, None) for name in ("server_tool_use", "prompt_tokens_details"))
+    return max((getattr(part, "web_search_requests", None) or 0 for part in parts), default=0)
 
 
 def build_reply(module: Any, call: CallArguments, text: str, original: Any) -> Any:

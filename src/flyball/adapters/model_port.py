@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from ..budget.usage import Usage
-from ..errors import ConfigError
+from ..errors import ConfigError, ModelError
 from ..request import Reply
 
 R = TypeVar("R")
 T = TypeVar("T")
 MESSAGE_BYTES, CALL_BYTES, SCHEMA_BYTES = 40, 100, 300
 """Bytes that requests have for each message, call and schema of a tool besides their content, about."""
+_SERVER_TOOLS = (
+    "web_search", "web_fetch", "code_execution", "file_search", "code_interpreter", "image_generation", "mcp",
+    "google_search", "google_maps", "url_context",
+)  # fmt: skip
+"""Starts of the types of tools that run at a provider."""
 
 
 @dataclass(slots=True)
@@ -46,6 +51,8 @@ class AskedModel:
     max_output_tokens: int | None = None
     """Longest reply that the framework asks for. None means that it sets no limit."""
     tools: tuple[str, ...] = ()
+    server_tools: tuple[str, ...] = ()
+    """Tools that run at the provider, such as its web search."""
     handoffs: tuple[str, ...] = ()
     """Tools that hand the conversation to another agent. They do not count as tool calls."""
     final_tool: str | None = None
@@ -54,6 +61,8 @@ class AskedModel:
     """Whether the answer must fit a schema."""
     results: Mapping[str, str] = field(default_factory=dict[str, str])
     """Results of tool calls in the history, by the ids of the calls."""
+    unheld: tuple[str, ...] = ()
+    """Reasons why a part of the run cannot be held, to warn of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +79,23 @@ class Edits:
     """Model that a rule selected. None means no rule did."""
 
 
+class ReplyCut(ModelError):
+    """Reply that the framework refuses, because it was cut at the length that the run allowed it."""
+
+
 class ModelPort(Protocol[R]):
     """Access to a framework's model. `send` is a coroutine function for `FrameworkRun.aask`."""
 
     def send(self, edits: Edits) -> Any:
-        """Make the request with these changes, and return or await the reply."""
+        """Make the request with these changes, and return or await the reply. May raise ReplyCut."""
         ...
 
     def read(self, reply: R) -> Reply:
         """Return the text, the calls and the usage of a reply."""
+        ...
+
+    def count_server_calls(self, reply: R) -> int:
+        """Return the number of calls that the provider made itself."""
         ...
 
     def make(self, text: str, original: R | None) -> R:
@@ -88,6 +105,22 @@ class ModelPort(Protocol[R]):
     def drop_calls(self, reply: R, call_ids: Collection[str]) -> R:
         """Return the reply without some of its calls."""
         ...
+
+
+def find_server_tools(tools: Iterable[object]) -> tuple[str, ...]:
+    """Return the types of the tools that run at the provider, of tools in the form of its API."""
+    fields = (cast("Mapping[str, object]", tool) for tool in tools if isinstance(tool, dict))
+    names = (str(tool.get("type") or next(iter(tool), "")) for tool in fields)
+    return tuple(name for name in names if name.startswith(_SERVER_TOOLS))
+
+
+def is_server_call(block: object) -> bool:
+    """Check whether a part of a message is a call that the provider made itself. Such calls have no `call_id`."""
+    if not isinstance(block, dict):
+        return False
+    fields = cast("Mapping[str, object]", block)
+    kind = str(fields.get("type"))
+    return kind == "server_tool_use" or (kind.endswith("_call") and kind != "tool_call" and "call_id" not in fields)
 
 
 def parse_usage(usage: object) -> Usage | None:

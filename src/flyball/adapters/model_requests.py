@@ -24,7 +24,7 @@ from ..person import Question, Verdict
 from ..request import Call, Purpose, Reply
 from ..result import Stop
 from .agent_conversation import AgentConversation, AgentConversations, StartedCall
-from .model_port import AskedModel, Edits, ModelPort
+from .model_port import AskedModel, Edits, ModelPort, ReplyCut
 from .request_steps import Answered, AskStep, ReserveStep, SendStep, StepGenerator
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ _ENOUGH_REPLY_TOKENS = 4_096
 """Longest reply with which a request goes out at once, although it could have a longer one later."""
 _TOKENS_PER_BYTE = 0.4
 """Estimate for text whose tokens are not known. Providers report 0.2 to 0.3 for prose and code."""
+_MAX_SYNTHETIC_REPLIES = 10
+"""Replies without a model after which a conversation is one of a loop that does not end by itself."""
 _SLOWEST_FACTOR = 1.5
 """Part of the time reserve: this many times the slowest reply."""
 
@@ -97,7 +99,9 @@ class ModelRequests:
         while True:
             exchange = yield from self._admit(conversation, asked, notes)
             answered = yield from self._exchange(exchange, port)
-            if answered is None and not exchange.edits.is_last and exchange.turn is not None:  # the time is over
+            if (
+                answered is None and not exchange.edits.is_last and exchange.turn is not None
+            ):  # no time, or no room for it
                 exchange = yield from self._end_conversation(conversation, asked)
                 answered = yield from self._exchange(exchange, port)
             if answered is None:
@@ -183,11 +187,6 @@ class ModelRequests:
         self._run.tell_about(turn, PersonAnswered, question.id, verdict.approved, verdict.text)
         return verdict
 
-    def count_server_calls(self, count: int) -> None:
-        """Count calls that the provider made itself, which happened already."""
-        if count:
-            self._run.envelope.budgets["tool_calls"].increment(count)
-
     def close(self) -> None:
         """End all conversations."""
         for conversation in self.conversations.all:
@@ -198,13 +197,16 @@ class ModelRequests:
             self._end_turn(conversation)
 
     def describe(self) -> list[dict[str, object]]:
-        """Return the facts about each conversation, for the result."""
+        """Return the facts about each conversation, for the result. The gateway gives them the same names."""
         return [
             {
-                "agent": one.agent,
+                "name": one.agent or f"conversation {one.number}",
+                "model": one.model,
                 "level": one.level,
                 "turns": one.turns,
                 "requests": one.requests,
+                "input_tokens": one.input_tokens,
+                "output_tokens": one.output_tokens,
                 "reported": one.reported,
             }
             for one in self.conversations.all
@@ -263,6 +265,12 @@ class ModelRequests:
         return self._open(exchange, turn.messages_to_add, is_last=True)
 
     def _make_reply(self, conversation: AgentConversation, asked: AskedModel) -> ModelExchange:
+        conversation.synthetic_replies += 1
+        if conversation.synthetic_replies > _MAX_SYNTHETIC_REPLIES:
+            raise UsageError(
+                f"{self._stop_sentence} The conversation went on after {_MAX_SYNTHETIC_REPLIES} replies that say so: "
+                "end the loop when a reply has no calls"
+            )
         if conversation.turns:
             text = f"Stopped by flyball: {self._stop_sentence} The report was given before."
         else:
@@ -309,6 +317,9 @@ class ModelRequests:
             return None
         try:
             answered = cast("Answered | None", (yield SendStep(turn, port, exchange.edits)))
+        except ReplyCut as error:
+            self._record_cut(exchange, turn, error)
+            return None
         except BaseException as error:
             self._record_failure(exchange, turn, error)
             raise
@@ -321,7 +332,11 @@ class ModelRequests:
                 self._run.record_refusal(self._run.envelope.refuse("seconds"))
             return None
         reply = answered.reply
+        self._count_server_calls(port.count_server_calls(answered.raw))
+        conversation.model = exchange.asked.model
         if reply.usage is not None:
+            conversation.input_tokens += reply.usage.input
+            conversation.output_tokens += reply.usage.output
             conversation.known_input, conversation.known_bytes = reply.usage.input, exchange.asked.input_bytes
         else:
             seen = len(reply.text) + sum(len(str(call.arguments)) for call in reply.calls)
@@ -333,6 +348,21 @@ class ModelRequests:
             turn.may_be_over = True
             self._end_turn(conversation)
         return answered
+
+    def _count_server_calls(self, count: int) -> None:
+        """Count calls that the provider made itself, which happened already."""
+        for envelope in self._run.envelopes if count else ():
+            envelope.budgets["tool_calls"].increment(count)
+
+    def _record_cut(self, exchange: ModelExchange, turn: ReservedTurn, error: ReplyCut) -> None:
+        """Record a reply that was too long for what is left. Its turn ends, and the report is due."""
+        exchange.conversation.requests += 1
+        self._note_reply(exchange, turn, None, str(error))
+        self._end_turn(exchange.conversation)
+        if not exchange.edits.is_last:
+            budgets = self._run.envelope.budgets
+            shortest = max(("tokens", "usd"), key=lambda name: budgets[name].ratio)
+            self._run.record_refusal(self._run.envelope.refuse(shortest))
 
     def _record_failure(self, exchange: ModelExchange, turn: ReservedTurn, error: BaseException) -> None:
         conversation = exchange.conversation

@@ -56,7 +56,7 @@ async def run(
     governed = FrameworkRun(choose_options(limits, options), OPENAI_AGENTS, _describe(input))
     try:
         with governed:
-            returned = await runner.run(agent, input, **_hold(governed, agent, arguments))
+            returned = await runner.run(agent, input, **_hold(governed, arguments))
             _finish(governed, returned)
     except Exception as error:
         attach(error, governed)
@@ -78,7 +78,7 @@ def run_sync(
     governed = FrameworkRun(choose_options(limits, options), OPENAI_AGENTS, _describe(input))
     try:
         with governed:
-            returned = runner.run_sync(agent, input, **_hold(governed, agent, arguments))
+            returned = runner.run_sync(agent, input, **_hold(governed, arguments))
             _finish(governed, returned)
     except Exception as error:
         attach(error, governed)
@@ -104,7 +104,7 @@ def run_streamed(
     governed.open()
     token = governed.enter()
     try:
-        returned = runner.run_streamed(agent, input, **_hold(governed, agent, arguments))
+        returned = runner.run_streamed(agent, input, **_hold(governed, arguments))
     except BaseException as error:
         governed.close(error)
         raise
@@ -117,14 +117,10 @@ def run_streamed(
     return returned
 
 
-def _hold(governed: FrameworkRun, agent: Agent[Any], arguments: RunnerArguments) -> dict[str, Any]:
+def _hold(governed: FrameworkRun, arguments: RunnerArguments) -> dict[str, Any]:
     """Return the arguments for the runner, with the model that asks the governed run first."""
-    from .openai_model import hold_models, list_hosted_tools
+    from .openai_model import hold_models
 
-    hosted = list_hosted_tools(agent)
-    if hosted and governed.may_deny_calls:
-        names = ", ".join(hosted)
-        OPENAI_AGENTS.warn(f"{names} runs at the provider, so its calls are counted after each reply and not denied")
     config = hold_models(governed, arguments.get("run_config"))
     return {"max_turns": _UNLIMITED_TURNS, **arguments, "run_config": config}
 

@@ -24,7 +24,9 @@ from agents import (
     HostedMCPTool,
     ImageGenerationTool,
     Model,
+    ModelBehaviorError,
     ModelSettings,
+    OpenAIResponsesModel,
     RunConfig,
     Tool,
     WebSearchTool,
@@ -32,14 +34,17 @@ from agents import (
 from agents.items import ModelResponse, TResponseInputItem, TResponseStreamEvent
 from agents.models import get_default_model, get_default_model_settings
 from agents.run_config import CallModelData, ModelInputData
-from openai.types.responses import Response, ResponseCompletedEvent
+from agents.usage import Usage
+from openai.types.responses import Response, ResponseCompletedEvent, ResponseIncompleteEvent
 
 from ..request import Reply
 from .agent_conversation import AgentConversation
-from .model_port import AskedModel, Edits, name_model
+from .model_port import AskedModel, Edits, ReplyCut, name_model
 from .openai_replies import (
+    build_model_response,
     build_response,
     build_stream,
+    complete_event,
     count_server_calls,
     drop_calls,
     drop_streamed_calls,
@@ -47,6 +52,7 @@ from .openai_replies import (
     read_response,
     read_results,
 )
+from .results import attach
 from .tool_threads import run_apart
 
 if TYPE_CHECKING:
@@ -136,6 +142,10 @@ class ModelArguments(dict[str, Any]):
         added = [{"role": "user", "content": text} for text in edits.texts]
         return {**self, "model_settings": settings, "input": [*self.history, *added] if added else self["input"]}
 
+    def is_shortened(self, edits: Edits) -> bool:
+        """Check whether the run, and not the program, limits the length of the reply."""
+        return edits.is_last or edits.max_output_tokens != self["model_settings"].max_tokens
+
     def describe(self, model: str, open_calls: Collection[str]) -> AskedModel:
         """Return the request in Flyball's form, with the results of the calls that are open."""
         schemas = [(tool.name, getattr(tool, "params_json_schema", None)) for tool in self.tools]
@@ -145,6 +155,7 @@ class ModelArguments(dict[str, Any]):
             messages=len(self.history),
             max_output_tokens=self["model_settings"].max_tokens,
             tools=tuple(tool.name for tool in self.tools),
+            server_tools=tuple(tool.name for tool in self.tools if isinstance(tool, HOSTED_TOOLS)),
             handoffs=tuple(handoff.tool_name for handoff in self.handoffs),
             has_schema=self.schema is not None,
             results=read_results(self.history, open_calls),
@@ -159,13 +170,34 @@ class OpenAIPort:
     arguments: ModelArguments
 
     async def send(self, edits: Edits) -> ModelResponse:
-        """Make the request. Temporary errors are retried within the limit `retries` instead of by the client."""
-        with disable_client_retries():
-            return await self.find_model(edits.model).get_response(**self.arguments.edit(edits))
+        """Make the request. Temporary errors are retried within the limit `retries` instead of by the client.
+
+        The SDK drops a response that was cut at its longest length, but not the events of a stream. So the last request
+        is streamed.
+        """
+        model = self.find_model(edits.model)
+        if edits.is_last and isinstance(model, OpenAIResponsesModel):
+            return await self._send_last(edits)
+        try:
+            with disable_client_retries():
+                return await model.get_response(**self.arguments.edit(edits))
+        except ModelBehaviorError as error:
+            if "max_output_tokens" in str(error) and self.arguments.is_shortened(edits):
+                raise ReplyCut(str(error)) from error
+            raise
+
+    async def _send_last(self, edits: Edits) -> ModelResponse:
+        port = OpenAIStreamPort(self.find_model, self.arguments, lambda _: None, holds=True)
+        response = (await port.send(edits)).response
+        return ModelResponse([], Usage(), None) if response is None else build_model_response(response)
 
     def read(self, reply: ModelResponse) -> Reply:
         """Return the reply in Flyball's form."""
         return read_response(reply)
+
+    def count_server_calls(self, reply: ModelResponse) -> int:
+        """Return the number of calls that the provider made itself."""
+        return count_server_calls(reply.output)
 
     def make(self, text: str, original: ModelResponse | None) -> ModelResponse:
         """Return a final reply with this text."""
@@ -202,19 +234,34 @@ class OpenAIStreamPort:
 
     async def send(self, edits: Edits) -> StreamedEvents:
         """Make the request. The last one is read whole before an event of it is handed on."""
-        streamed, is_complete = StreamedEvents(), False
-        with disable_client_retries():
-            async for event in self.find_model(edits.model).stream_response(**self.arguments.edit(edits)):
-                streamed.events.append(event)
-                is_complete = is_complete or isinstance(event, ResponseCompletedEvent)
-                if not self.holds and not edits.is_last and not is_complete:
-                    self.pass_on(event)
-                    streamed.passed += 1
+        streamed, is_complete, cut = StreamedEvents(), False, None
+        try:
+            with disable_client_retries():
+                async for event in self.find_model(edits.model).stream_response(**self.arguments.edit(edits)):
+                    if isinstance(event, ResponseIncompleteEvent) and self.arguments.is_shortened(edits):
+                        cut = event  # the SDK would end the run at this event
+                        continue
+                    streamed.events.append(event)
+                    is_complete = is_complete or isinstance(event, ResponseCompletedEvent)
+                    if not self.holds and not edits.is_last and not is_complete:
+                        self.pass_on(event)
+                        streamed.passed += 1
+        except ModelBehaviorError:
+            if cut is None:
+                raise
+        if cut is not None:
+            if not edits.is_last:
+                raise ReplyCut("the reply was cut at the length that the run allowed it")
+            streamed.events.append(complete_event(cut))
         return streamed
 
     def read(self, reply: StreamedEvents) -> Reply:
         """Return the reply in Flyball's form."""
         return Reply() if reply.response is None else read_response(reply.response)
+
+    def count_server_calls(self, reply: StreamedEvents) -> int:
+        """Return the number of calls that the provider made itself."""
+        return 0 if reply.response is None else count_server_calls(reply.response.output)
 
     def make(self, text: str, original: StreamedEvents | None) -> StreamedEvents:
         """Return a final reply with this text."""
@@ -295,7 +342,6 @@ class AgentsModel(Model):
 
         The SDK calls the tools of this list, so a copy with a time limit takes the place of each function.
         """
-        self._run.count_server_calls(count_server_calls(output))
         call_ids = [call_id for item in output if (call_id := get_call_id(item))]
         self._run.conversations.remember_calls(asking.conversation, id(asking.agent), call_ids)
         for index, tool in enumerate(tools if call_ids else ()):
@@ -312,11 +358,6 @@ class AgentsModel(Model):
                     tools[index] = bounded
 
 
-def list_hosted_tools(agent: Agent[Any]) -> list[str]:
-    """Return the names of an agent's tools that run at the provider."""
-    return [tool.name for tool in agent.tools if isinstance(tool, HOSTED_TOOLS)]
-
-
 def close_with_stream(
     returned: RunResultStreaming, run: FrameworkRun, finish: Callable[[FrameworkRun, RunResultStreaming], None]
 ) -> None:
@@ -327,6 +368,7 @@ def close_with_stream(
             run.close(asyncio.CancelledError())
         elif (error := task.exception()) is not None:
             run.close(error)
+            attach(error, run)
         else:
             finish(run, returned)
             run.close()

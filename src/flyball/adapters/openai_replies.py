@@ -13,6 +13,7 @@ from agents.usage import Usage
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
+    ResponseIncompleteEvent,
     ResponseOutputMessage,
     ResponseOutputText,
     ResponseTextDeltaEvent,
@@ -60,6 +61,30 @@ def build_response(text: str, schema: AgentOutputSchemaBase | None, original: Mo
     if original is None:
         return ModelResponse(output=[output], usage=Usage(), response_id=None)
     return replace(original, output=[output])
+
+
+def build_model_response(response: Response) -> ModelResponse:
+    """Return the response of a stream in the form of one that was not streamed."""
+    used = response.usage
+    usage = (
+        Usage()
+        if used is None
+        else Usage(
+            requests=1,
+            input_tokens=used.input_tokens,
+            input_tokens_details=used.input_tokens_details,
+            output_tokens=used.output_tokens,
+            output_tokens_details=used.output_tokens_details,
+            total_tokens=used.total_tokens,
+        )
+    )
+    return ModelResponse(output=response.output, usage=usage, response_id=response.id)
+
+
+def complete_event(event: ResponseIncompleteEvent) -> ResponseCompletedEvent:
+    """Return the last event of a stream that was cut as that of a complete one."""
+    response = event.response.model_copy(update={"status": "completed", "incomplete_details": None})
+    return ResponseCompletedEvent(type="response.completed", sequence_number=event.sequence_number, response=response)
 
 
 def drop_calls(response: ModelResponse, call_ids: Collection[str]) -> ModelResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from pydantic_ai.tools import ToolDefinition
 from .._internal.timeouts import TimeIsOver, await_within
 from ..errors import UsageError
 from ..result import Result
-from .adapter_options import AdapterOptions, renew_run_id
+from .adapter_options import AdapterOptions, choose_options
 from .framework_run import FrameworkRun
 from .frameworks import PYDANTIC_AI
 from .model_port import CountedMessages
@@ -33,7 +34,7 @@ class GovernCapability(AbstractCapability[Any]):
     """Keeps each run of an agent inside limits. Several agents may share one object."""
 
     def __init__(self, options: AdapterOptions) -> None:
-        self._options = options
+        self._options = replace(options)  # whose run id no run has yet
         self._runs: dict[str, FrameworkRun] = {}
         """Runs by pydantic-ai's own ids, newest last."""
 
@@ -68,7 +69,7 @@ class _GovernedAgentRun(AbstractCapability[Any]):
         if _governed.get() == ctx.run_id or other is not self._capability:
             return await handler()
         task = ctx.prompt if isinstance(ctx.prompt, str) else ""
-        governed = FrameworkRun(renew_run_id(self._options), PYDANTIC_AI, task)
+        governed = FrameworkRun(choose_options(None, self._options), PYDANTIC_AI, task)
         governed.open()
         remember(self._runs, ctx.run_id or governed.options.run_id, governed)
         self._conversation = governed.conversations.add(_find_name(ctx))
@@ -99,7 +100,8 @@ class _GovernedAgentRun(AbstractCapability[Any]):
         if self._run is None:
             return await handler(request_context)
         port = PydanticAIPort(request_context, handler)
-        return await self._run.aask(self._conversation, describe_request(request_context, self._counted), port)
+        asked = describe_request(request_context, port.parameters, self._counted)
+        return await self._run.aask(self._conversation, asked, port)
 
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any], handler: Any

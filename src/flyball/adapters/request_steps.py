@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .model_port import Edits, ModelPort
+from .tool_threads import TOOL_THREADS
 
 if TYPE_CHECKING:
     from ..governor.governed_run import GovernedRun
@@ -89,7 +91,8 @@ class AskStep:
         """Block until the person answers."""
         import anyio
 
-        return anyio.run(self.aperform, run)
+        # In a thread of its own, because the caller may be in an event loop.
+        return TOOL_THREADS.submit(copy_context().run, anyio.run, self.aperform, run).result()
 
     async def aperform(self, run: GovernedRun) -> Verdict:
         """Wait until the person answers."""

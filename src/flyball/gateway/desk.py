@@ -15,7 +15,7 @@ from ..governor.ending import RunEnding
 from ..governor.govern_options import GovernOptions
 from ..governor.governed_run import GovernedRun
 from ..governor.reservation import Need
-from ..governor.run_in_progress import choose_within
+from ..governor.run_in_progress import choose_shared
 from ..request import Reply, Usage
 from ..result import Stop
 from ..unit import Unit
@@ -54,7 +54,6 @@ class Desk:
             unpriced=Unpriced.TOKENS_ONLY,  # the desk refuses models without a price
             registry=options.registry,
             clock=options.clock,
-            within=choose_within(options.within),
             sinks=options.sinks,
             events_kept=options.events_kept,
             run_id=options.run_id,
@@ -62,7 +61,13 @@ class Desk:
             metadata=options.metadata,
         )
         self.ending = RunEnding()
-        self.run = GovernedRun(govern_options, self.ending, reserves_each_report=True, renews_turns=self._is_per_task)
+        self.run = GovernedRun(
+            govern_options,
+            self.ending,
+            reserves_each_report=True,
+            renews_turns=self._is_per_task,
+            shared=choose_shared(options.within),
+        )
         self._started_at = self.run.now()
         self.conversations = Conversations()
         self.requests = 0

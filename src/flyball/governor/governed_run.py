@@ -41,9 +41,11 @@ class GovernedRun:
         *,
         reserves_each_report: bool = False,
         renews_turns: bool = False,
+        shared: tuple[TurnBudget, ...] | None = None,
     ) -> None:
         """Open the run.
 
+        `shared`: budgets in which its claims also count, the innermost first. None means that of the options.
         `reserves_each_report`: turns reserve the reports of their conversations, not the run. `renews_turns`: there is
         no maximum of all turns, because `renew` grants them again.
         """
@@ -53,15 +55,16 @@ class GovernedRun:
         if renews_turns:
             self._limits = self._limits.without_maximum("turns")
         self._has_grace = options.grace
-        self.shared = options.within
-        """Budget in which the run's claims also count. None means no such budget."""
+        within = () if options.within is None else (options.within,)
+        self.shared = within if shared is None else shared
+        """Budgets in which the run's claims also count."""
         model = find_model(options)
-        self.envelope = _open_envelope(options, self._limits, model)
+        self.envelope = _open_envelope(options, self._limits, model, self.shared)
         """Budgets and deadlines of the run."""
         self.spending = (
-            Spending(self.envelope, model.price, model.name, model.reserve_price)
-            if self.shared is None
-            else SharedSpending(self.envelope, self.shared, model)
+            SharedSpending(self.envelope, self.shared, model)
+            if self.shared
+            else Spending(self.envelope, model.price, model.name, model.reserve_price)
         )
         self.tokens = self.envelope.budgets["tokens"]
         self.max_output_tokens = model.max_output_tokens
@@ -99,8 +102,13 @@ class GovernedRun:
         self.is_closing = False
         self._parallel: ParallelTurns | None = None
         """Turns without the iterator. None until the first of them."""
-        if self.shared is not None:
+        if self.shared:
             self._parallel = ParallelTurns(self)
+
+    @property
+    def envelopes(self) -> tuple[TurnBudget, ...]:
+        """Its budgets, and the shared ones."""
+        return (self.envelope, *self.shared)
 
     def start(self, rules: RuleSet | None, metadata: Mapping[str, Any]) -> None:
         """Record the start, and consult the rules."""
@@ -333,8 +341,8 @@ class GovernedRun:
         if self._try_start_turn():
             return ReservedTurn(self, self._number, conversation, self.require_parallel().reserver, reserved)
         reserved.release()
-        if self.shared is not None:
-            self.shared.budgets["turns"].refund(reason="round_never_started")
+        for shared in self.shared:
+            shared.budgets["turns"].refund(reason="round_never_started")
         return None
 
     def start_side_request(self, conversation: Hashable, reserved: Reservation) -> ReservedTurn:
@@ -500,14 +508,17 @@ class GovernedRun:
         )
 
 
-def _open_envelope(options: GovernOptions, limits: ResolvedLimits, model: GovernedModel) -> TurnBudget:
-    shared = options.within
-    if shared is None:
+def _open_envelope(
+    options: GovernOptions, limits: ResolvedLimits, model: GovernedModel, shared: tuple[TurnBudget, ...]
+) -> TurnBudget:
+    if not shared:
         envelope = limits.open(options.clock)
     else:
-        rooms = {name: shared.budgets[name].unspent - shared.reserved(name) for name in ("tokens", "usd")}
+        rooms = {
+            name: min(one.budgets[name].unspent - one.reserved(name) for one in shared) for name in ("tokens", "usd")
+        }
         max_amounts = {name: max(0, int(room)) for name, room in rooms.items() if room != math.inf}
-        envelope = limits.open(options.clock, shared.remaining_s(), max_amounts)
+        envelope = limits.open(options.clock, min(one.remaining_s() for one in shared), max_amounts)
     usd = envelope.budgets["usd"]
     if usd.ceiling is not None and model.price is None and options.unpriced == Unpriced.REFUSE:
         envelope.close()

@@ -11,7 +11,9 @@ import asyncio
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +65,7 @@ class Reservation:
     max_output_tokens: int | None
     need: Need
     holds: Holds = NO_HOLDS
-    """Tokens and money, the same in the run's own budgets and in a shared one."""
+    """Tokens and money, the same in the run's own budgets and in each shared one."""
     turns: list[Hold] = field(default_factory=list["Hold"])
     """Held turns, until the turn starts or is confirmed."""
     kept: Holds = NO_HOLDS
@@ -83,16 +85,16 @@ class Reservation:
 
 
 class SharedSpending(Spending):
-    """Tokens and money of a run whose requests also count in a shared budget."""
+    """Tokens and money of a run whose requests also count in shared budgets."""
 
     __slots__ = ("_shared",)
 
-    def __init__(self, envelope: TurnBudget, shared: TurnBudget, model: GovernedModel) -> None:
+    def __init__(self, envelope: TurnBudget, shared: tuple[TurnBudget, ...], model: GovernedModel) -> None:
         super().__init__(envelope, model.price, model.name, model.reserve_price)
         self._shared = shared
 
     def release(self, holds: Holds) -> None:
-        """Release the reservations of a request in the run's own budgets and in the shared one."""
+        """Release the reservations of a request in the run's own budgets and in the shared ones."""
         super().release(holds)
         self._settle_shared(holds, NO_HOLDS)
 
@@ -102,22 +104,26 @@ class SharedSpending(Spending):
 
     def _settle_shared(self, holds: Holds, used: Holds) -> None:
         for name, held, amount in zip(("tokens", "usd"), holds, used, strict=True):
-            if held or amount:
-                self._shared.budgets[name].settle(held, amount)
+            for shared in self._shared if held or amount else ():
+                shared.budgets[name].settle(held, amount)
 
 
 class Reserver:
-    """Reserves the requests of one run in its own budgets and in the shared one. Thread-safe."""
+    """Reserves the requests of one run in its own budgets and in the shared ones. Thread-safe."""
 
     def __init__(
-        self, spending: Spending, shared: TurnBudget | None, now: Callable[[], float], is_over: Callable[[], bool]
+        self,
+        spending: Spending,
+        shared: tuple[TurnBudget, ...],
+        now: Callable[[], float],
+        is_over: Callable[[], bool],
     ) -> None:
         self._spending = spending
         self._envelope = spending.envelope
         self._shared = shared
-        self._envelopes = (self._envelope,) if shared is None else (self._envelope, shared)
-        self._shared_kept: dict[str, int] = {}
-        """Units of the shared budget that are reserved for reports of this run."""
+        self._envelopes = (self._envelope, *shared)
+        self._kept: list[Counter[str]] = [Counter() for _ in self._envelopes]
+        """Units that are reserved for reports of this run, by envelope and budget."""
         self._now = now
         self._is_over = is_over
         """Function that tells whether the run has ended, so that waiting is useless."""
@@ -146,7 +152,9 @@ class Reserver:
     def try_reserve(self, need: Need) -> Reservation | Refusal | None:
         """Reserve a request in one step. None means that others hold what it needs."""
         envelope = self._envelope
-        with envelope.lock, (self._shared or envelope).lock:
+        with ExitStack() as locks:
+            for one in self._envelopes:  # from the innermost on, as every run does
+                locks.enter_context(one.lock)
             late = self._find_late(need)
             if late is not None:
                 return late
@@ -187,23 +195,29 @@ class Reserver:
         return self._keep("tokens", amounts[0]), self._keep("usd", amounts[1])
 
     def _keep(self, name: str, amount: int) -> int:
-        """Reserve more of a budget for reports, or fewer if it is negative, here and in the shared one."""
-        change, shared = self._envelope.keep(name, amount), self._shared
-        if shared is None or not change or shared.budgets[name].ceiling is None:
-            return change
-        in_shared = shared.keep(name, change)
-        self._shared_kept[name] = self._shared_kept.get(name, 0) + in_shared
-        if in_shared < change and amount > 0:
-            self._envelope.keep(name, in_shared - change)
-            return in_shared
+        """Reserve more of a budget for reports, or fewer if it is negative, in all envelopes; return the change."""
+        change = self._change_kept(0, name, amount)
+        for index, shared in enumerate(self._shared, 1):
+            if not change or shared.budgets[name].ceiling is None:
+                continue
+            in_shared = self._change_kept(index, name, change)
+            if in_shared < change and amount > 0:
+                for inner in range(index):
+                    self._change_kept(inner, name, in_shared - change)
+                change = in_shared
+        return change
+
+    def _change_kept(self, index: int, name: str, amount: int) -> int:
+        change = self._envelopes[index].keep(name, amount)
+        self._kept[index][name] += change
         return change
 
     def close(self) -> None:
-        """Release what is reserved for reports in the shared budget."""
-        if self._shared is not None:
-            for name, amount in self._shared_kept.items():
-                self._shared.keep(name, -amount)
-            self._shared_kept.clear()
+        """Release what is reserved for reports in the shared budgets."""
+        for shared, kept in zip(self._shared, self._kept[1:], strict=True):
+            for name, amount in kept.items():
+                shared.keep(name, -amount)
+            kept.clear()
 
     def release_report(self, kept: Holds) -> None:
         """Release what is reserved for a report."""
@@ -257,12 +271,11 @@ class Reserver:
         return self._spending.reserve_price if model is None else model.reserve_price or model.price
 
     def _find_late(self, need: Need) -> Refusal | None:
-        envelope, shared = self._envelope, self._shared
+        envelope = self._envelope
         if self._now() >= (envelope.hard_at if need.is_grace else envelope.work_at):
             return envelope.refuse("seconds")
-        if shared is not None and shared.is_expired():
-            return self._refuse(shared, "seconds", need)
-        return None
+        late = next((shared for shared in self._shared if shared.is_expired()), None)
+        return None if late is None else self._refuse(late, "seconds", need)
 
     def _refuse(self, envelope: TurnBudget, name: str, need: Need) -> Refusal:
         refusal = envelope.refuse(name, need.input_tokens + 1 if name == "tokens" else 1)

@@ -14,6 +14,7 @@ from .reservation import Need, Reservation, Reserver, is_in_event_loop
 from .turn import Turn
 
 if TYPE_CHECKING:
+    from ..budget.budget import Hold
     from .governed_run import GovernedRun  # cycle: its type only; a GovernedRun opens the turns
 
 
@@ -164,20 +165,23 @@ class ReservedTurn(Turn):
         return self._output
 
     def _claim_call(self, tool: str) -> bool:
-        """Claim a tool call in the shared budget and in the run's own, or in neither."""
-        shared = self._shared
-        if shared is None:
-            return super()._claim_call(tool)
-        holds = shared.try_hold(tool_calls=1)
-        if holds is None:
-            self.envelope.remember(replace(shared.refuse("tool_calls"), is_shared=True))
-            return False
-        is_claimed = super()._claim_call(tool)
-        holds["tool_calls"].settle(int(is_claimed))
+        """Claim a tool call in the shared budgets and in the run's own, or in none."""
+        holds: list[Hold] = []
+        is_claimed = False
+        for shared in self._shared:
+            hold = shared.try_hold(tool_calls=1)
+            if hold is None:
+                self.envelope.remember(replace(shared.refuse("tool_calls"), is_shared=True))
+                break
+            holds.append(hold["tool_calls"])
+        else:
+            is_claimed = super()._claim_call(tool)
+        for hold in holds:
+            hold.settle(int(is_claimed))
         return is_claimed
 
     def _refund_turn(self, reason: str) -> int:
         refunded = super()._refund_turn(reason)
-        if refunded and self._shared is not None:
-            self._shared.budgets["turns"].refund(reason=reason)
+        for shared in self._shared if refunded else ():
+            shared.budgets["turns"].refund(reason=reason)
         return refunded

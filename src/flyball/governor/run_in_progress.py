@@ -9,12 +9,15 @@ if TYPE_CHECKING:
     from ..budget.run_budget import TurnBudget
 
 PLACE: ContextVar[Any] = ContextVar("flyball_place", default=None)
-"""Object whose `run` has an `outer_envelope`, and tells whether it `is_open`. None outside of runs. Adapters set it."""
+"""Object whose `run` has `envelopes`, and tells whether it `is_open`. None outside of runs. Adapters set it."""
 
 
-def choose_within(within: TurnBudget | None) -> TurnBudget | None:
-    """Return the shared budget of a run that begins here: the given one, or that of the outermost run in progress."""
+def choose_shared(within: TurnBudget | None) -> tuple[TurnBudget, ...]:
+    """Return the shared budgets of a run that begins here: the given one, or those of all runs in progress around it.
+
+    The innermost one is first.
+    """
     place = PLACE.get()
-    if within is not None or place is None or not place.run.is_open:
-        return within
-    return place.run.outer_envelope
+    if within is not None:
+        return (within,)
+    return () if place is None or not place.run.is_open else place.run.envelopes

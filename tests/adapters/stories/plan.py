@@ -147,6 +147,11 @@ class Bench:
         self.calls: list[str] = []
         """Names of the tools that ran, once for each call."""
 
+    def require(self, tool: str) -> None:
+        """Raise TooEarly if a tool did not run."""
+        if tool not in self.calls:
+            raise TooEarly
+
     def create_counter(self, name: str = "add") -> ToolFunction:
         """Return a tool that returns at once."""
 
@@ -190,10 +195,19 @@ WATCHDOG_FACTOR, WATCHDOG_S = 2.0, 1.0
 """Time after which what hangs is released: a run that ends later was not held by its limit."""
 
 
+class TooEarly(Exception):
+    """End of a run before what its story is about, because the machine is slow."""
+
+
 def judge(done: int, limit: int, batch: int, told: bool) -> Verdict:
-    """Return the verdict about a limit: how often something happened, and how often at once at most."""
-    if done <= limit:
+    """Return the verdict about a limit: how often something happened, and how often at once at most.
+
+    `told` is whether the run says that it reached the limit. A run that ends before it otherwise shows nothing.
+    """
+    if done == limit or (done < limit and told):
         return Verdict.ENFORCED
+    if done < limit:
+        return Verdict.UNSEEN
     if done <= limit + batch:
         return Verdict.NOTICED
     return Verdict.SEEN if told else Verdict.UNSEEN

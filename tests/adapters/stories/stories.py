@@ -16,9 +16,20 @@ from flyball import Limits
 from flyball.models.scripted import Line, call, say, together
 from flyball.testing.server import sent, status
 
-from .plan import MODEL, WATCHDOG_FACTOR, WATCHDOG_S, AgentPlan, Bench, Ran, StoryProvider, Verdict, judge, judge_time
+from .plan import (
+    MODEL,
+    WATCHDOG_FACTOR,
+    WATCHDOG_S,
+    AgentPlan,
+    Bench,
+    Ran,
+    StoryProvider,
+    TooEarly,
+    Verdict,
+    judge,
+    judge_time,
+)
 
-SECONDS = 0.6
 GARBAGE = {
     **dict.fromkeys(("input_tokens", "output_tokens", "total_tokens", "prompt_tokens", "completion_tokens"), -5),
     "input_tokens_details": {"cached_tokens": 0},
@@ -63,6 +74,7 @@ async def tell_hung_tool(bench: Bench) -> Verdict:
 
     async def wait(a: int) -> str:
         """Wait."""
+        bench.calls.append("wait")
         await released.wait()
         return "late"
 
@@ -70,6 +82,7 @@ async def tell_hung_tool(bench: Bench) -> Verdict:
         async with bench.serve(provider) as session:
             plan, limits = AgentPlan(tools=[wait]), Limits(seconds=bench.seconds)
             ran, is_held = await bench.run_with_watchdog(session, plan, limits, released.set)
+    bench.require("wait")
     return judge_time(ran, is_held and bool(ran.text))
 
 
@@ -80,7 +93,8 @@ async def tell_hung_function(bench: Bench) -> Verdict:
 
     def wait(a: int) -> str:
         """Wait."""
-        released.wait(30)
+        bench.calls.append("wait")
+        released.wait(60)
         return "late"
 
     with StoryProvider() as provider:
@@ -93,6 +107,7 @@ async def tell_hung_function(bench: Bench) -> Verdict:
         done, _ = await asyncio.wait({task}, timeout=bench.seconds * WATCHDOG_FACTOR + WATCHDOG_S)
         released.set()
         ran = await task
+    bench.require("wait")
     return judge_time(ran, bool(done) and bool(ran.text))
 
 
@@ -103,6 +118,8 @@ async def tell_hung_model(bench: Bench) -> Verdict:
         async with bench.serve(provider) as session:
             plan, limits = AgentPlan(tools=[bench.create_counter()]), Limits(seconds=bench.seconds)
             ran, is_held = await bench.run_with_watchdog(session, plan, limits, lambda: None)
+        if not provider.work_requests:
+            raise TooEarly
     return judge_time(ran, is_held and ran.text == "The report.")
 
 
@@ -134,7 +151,7 @@ async def tell_stream_without_usage(bench: Bench) -> Verdict:
         async with bench.serve(provider) as session:
             plan = AgentPlan(tools=[bench.create_counter()])
             ran = await bench.run(session, plan, Limits(tokens=bench.tokens), streamed=True)
-        largest = max(usage.total for usage in provider.billed)
+        largest = max((usage.total for usage in provider.billed), default=0)
         return judge(
             sum(usage.total for usage in provider.billed), bench.tokens, largest, "max_tokens_reached" in ran.flags
         )
@@ -195,6 +212,8 @@ async def tell_unknown_price(bench: Bench) -> Verdict:
         async with bench.serve(provider) as session:
             plan = AgentPlan(tools=[bench.create_counter()], model="mystery-1")
             ran = await bench.run(session, plan, Limits(usd=1, turns=5))
+        if "price" not in f"{ran.error} {ran.text}":
+            return Verdict.UNSEEN
         return judge(len(provider.requests), 0, 1, "max_cost_usd_reached" in ran.flags)
 
 

@@ -17,9 +17,6 @@ TITLES = {
     "pydantic_ai": "pydantic-ai",
     "claude": "Claude Agent SDK",
     "litellm": "LiteLLM",
-    "crewai": "CrewAI",
-    "agno": "Agno",
-    "smolagents": "smolagents",
 }
 """Columns, in this order. The name is that of the test file: `test_stories_NAME.py`."""
 SHOWN = {
