@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import shlex
 import stat
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,11 @@ from typing import Any
 import pytest
 
 from flyball import Limits
-from flyball.errors import Ungoverned
+from flyball.errors import Ungoverned, UsageError
 from flyball.gateway.execution import Execution, execute
 from flyball.gateway.gateway import Gateway
 from flyball.gateway.gateway_options import GatewayOptions
-from flyball.gateway.programs import KNOWN_PROGRAMS, create_launch
-from flyball.gateway.programs.recognition import identify
+from flyball.gateway.programs import create_launch
 from flyball.testing.server import LoopingProvider
 
 from .conftest import PROGRAMS, environment_for
@@ -209,7 +209,14 @@ REFUSALS: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None], str]
         {"OPENAI_API_KEY": None},
         "set CODEX_API_KEY",
     ),
-    "codex, cloud": (["codex", "-m", "x", "cloud", "exec"], {}, {}, "runs at its vendor"),
+    "codex, cloud": (["codex", "-m", "x", "cloud", "exec"], {}, {}, "with cloud, its loop runs"),
+    "codex, remote": (["codex", "--remote=ws://127.0.0.1:1", "x"], {}, {}, "leave out --remote"),
+    "codex, attached option": (["codex", "-cmodel_provider=ollama", "exec", "x"], {}, {}, "on this machine"),
+    "claude, cloud": (["claude", "--cloud", "x"], {}, {}, "leave out --cloud"),
+    "claude, background": (["claude", "--bg", "x"], {}, {}, "leave out --bg"),
+    "opencode, attach": (["opencode", "run", "--attach", "http://127.0.0.1:4096", "x"], {}, {}, "leave out --attach"),
+    "cline, hub": (["cline", "--zen", "x"], {".cline/data/settings/providers.json": CLINE_STATE}, {}, "--zen"),
+    "cn, model": (["cn", "--model", "a/b"], {".continue/config.yaml": CONTINUE_CONFIG}, {}, "from its hub"),
     "codex, profile": (
         ["codex", "-p", "mine", "exec", "x"],
         {".codex/mine.config.toml": 'model_provider = "ollama"'},
@@ -303,37 +310,70 @@ def test_a_known_program_that_would_go_around_is_refused_before_the_start_with_w
 
 
 @pytest.mark.parametrize(
-    ("command", "name", "start"),
+    ("command", "title", "arguments"),
     [
-        ("codex exec x", "codex", 1),
-        ("/opt/bin/codex exec x", "codex", 1),
-        ("npx codex exec x", "codex", 2),
-        ("npx -y @openai/codex@latest exec x", "codex", 3),
-        ("npm exec -- @anthropic-ai/claude-code -p x", "claude", 4),
-        ("pnpm dlx opencode-ai run x", "opencode", 3),
-        ("bunx @google/gemini-cli -p x", "gemini", 2),
-        ("uvx --from mini-swe-agent mini -t x", "mini", 4),
-        ("uvx llm x", "llm", 2),
-        ("uv run aider x", "aider", 3),
-        ("uv run python -m aider x", "aider", 5),
-        ("python3.12 -m minisweagent.run.mini x", "mini", 3),
-        ("python /venv/bin/interpreter -y", "interpreter", 2),
-        ("node /x/node_modules/@qwen-code/qwen-code/cli.js -p x", "qwen", 2),
-        ("env A=1 cn -p x", "cn", 3),
+        ("codex exec x", "Codex", "exec x"),
+        ("/opt/bin/codex exec x", "Codex", "exec x"),
+        ("npx codex exec x", "Codex", "exec x"),
+        ("npx -y @openai/codex@latest exec x", "Codex", "exec x"),
+        ("npm exec -- @anthropic-ai/claude-code -p x", "Claude Code", "-p x"),
+        ("pnpm dlx opencode-ai run x", "opencode", "run x"),
+        ("bunx @google/gemini-cli -p x", "Gemini CLI", "-p x"),
+        ("uvx --from mini-swe-agent mini -t x", "mini-swe-agent", "-t x"),
+        ("uvx llm x", "llm", "x"),
+        ("uv tool run llm x", "llm", "x"),
+        ("uv run aider x", "aider", "x"),
+        ("uv run --extra y -m minisweagent x", "mini-swe-agent", "x"),
+        ("uv run python -m aider x", "aider", "x"),
+        ("python3.12 -m minisweagent.run.mini x", "mini-swe-agent", "x"),
+        ("python /venv/bin/interpreter -y", "Open Interpreter", "-y"),
+        ("node /x/node_modules/@qwen-code/qwen-code/cli.js -p x", "Qwen Code", "-p x"),
+        ("node --import y.mjs /x/node_modules/@qwen-code/qwen-code/cli.js -p x", "Qwen Code", "-p x"),
+        ("env A=1 -u B cn -p x", "Continue", "-p x"),
+        ("timeout -s KILL 60 codex exec x", "Codex", "exec x"),
+        ("nohup nice -n 5 env A=1 npx codex exec x", "Codex", "exec x"),
     ],
 )
-def test_a_known_program_is_recognised_however_it_is_started(command: str, name: str, start: int) -> None:
-    program, first = identify(command.split(), KNOWN_PROGRAMS)
-    assert program is not None
-    assert (program.name, first) == (name, start)
+def test_a_known_program_is_recognised_however_it_is_started(command: str, title: str, arguments: str) -> None:
+    launch = create_launch(command.split(), {"PATH": ""})
+    assert launch.program is not None
+    assert (launch.program.title, launch.arguments) == (title, arguments.split())
 
 
 @pytest.mark.parametrize(
     "command",
-    ["python agent.py", "node agent.js", "npx vitest", "python -c codex", "uv sync", "npx", "env A=1", "ls codex"],
-)
+    [
+        "python agent.py", "node agent.js", "npx vitest", "python -c codex", "uv sync", "npx", "env A=1", "ls codex",
+        "timeout 5", "timeout 5 python codex", "bash run.sh", "bash -c 'grep codex x; python agent.py'", "sudo ls",
+        "sh -c 'mini -t x'",  # variables suffice for this one
+    ],
+)  # fmt: skip
 def test_another_program_is_not_taken_for_a_known_one(command: str) -> None:
-    assert identify(command.split(), KNOWN_PROGRAMS)[0] is None
+    assert create_launch(shlex.split(command), {"PATH": ""}).program is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bash -c 'codex exec x'", "bash -lc 'cd x && A=1 timeout 5 codex exec x | tee log'",
+        "sh -c 'echo $(npx codex x)'", "sh -c 'echo `codex x`'", "nohup zsh -c 'if true; then codex x; fi'",
+        "sudo -u bob codex x", "docker run image codex x", "sudo bash -c 'exec codex x'", "xargs -n 1 codex exec",
+    ],
+)  # fmt: skip
+def test_a_known_program_that_another_command_starts_is_refused_before_the_start(command: str) -> None:
+    with pytest.raises(Ungoverned, match=r"Codex: [a-z]+ would start it"):
+        create_launch(shlex.split(command), {"PATH": ""}).prepare()
+
+
+def test_env_cannot_lead_a_program_around_the_gateway(machine: Machine, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Ungoverned, match="CLAUDE_CODE_USE_BEDROCK"):
+        machine.run("env", "CLAUDE_CODE_USE_BEDROCK=1", "claude", "-p", "x")
+    with pytest.raises(UsageError, match="option --chdir=/ of env"):
+        machine.run("env", "--chdir=/", "claude", "-p", "x")
+    execution = machine.run("timeout", "60", "env", f"OPENAI_BASE_URL={machine.provider.url}/v1", "codex", "exec", "x")
+    assert capfd.readouterr().out.strip() == REPORT
+    assert (execution.exit_code, execution.result.turns) == (0, TURNS)
+    assert machine.direct.requests == []
 
 
 def test_a_program_is_recognised_by_the_package_that_its_link_leads_to(tmp_path: Path) -> None:
@@ -341,9 +381,11 @@ def test_a_program_is_recognised_by_the_package_that_its_link_leads_to(tmp_path:
     script.parent.mkdir(parents=True)
     script.touch()
     (tmp_path / "my-codex").symlink_to(script)
-    program, _ = identify([str(tmp_path / "my-codex")], KNOWN_PROGRAMS)
-    assert program is not None
-    assert program.name == "codex"
+    (tmp_path / "my-codex").chmod(0o755)
+    for command in ([str(tmp_path / "my-codex")], ["my-codex"], ["timeout", "5", "my-codex"]):
+        program = create_launch(command, {"PATH": str(tmp_path)}).program
+        assert program is not None
+        assert program.name == "codex"
 
 
 def test_options_of_the_user_that_would_win_are_read_and_replaced(machine: Machine) -> None:

@@ -75,6 +75,7 @@ CLINE = KnownProgram(
     enforced="all limits, with OpenAI",
     pointed_by="a temporary copy of its provider settings with the address",
     escapes=("Anthropic and other providers are refused before the start: it has no address for them",),
+    elsewhere=("-z", "--zen", "--kanban", "kanban", "hub", "dashboard", "schedule", "connect"),
     packages=("cline",),
     prepare=_prepare,
     point=_point,

@@ -47,6 +47,9 @@ def _read_lines(launch: Launch) -> list[str]:
 
 
 def _prepare(launch: Launch) -> None:
+    for option in ("--model", "--agent"):
+        if launch.get_option(option) is not None:
+            raise launch.refuse(f"{option} takes a model from its hub", "write the model in its configuration file")
     lines = _read_lines(launch)
     if any(re.match(r"\s*(-\s+)?uses:", line) for line in lines):
         raise launch.refuse("`uses:` in its configuration takes models from its hub", "write the models in the file")
@@ -116,6 +119,7 @@ CONTINUE = KnownProgram(
     enforced="all limits, with Anthropic, OpenAI and Gemini",
     pointed_by="--config with a temporary copy that has the address",
     escapes=("models of its hub and other providers are refused before the start",),
+    elsewhere=("remote",),
     packages=("@continuedev/cli",),
     prepare=_prepare,
     point=_point,

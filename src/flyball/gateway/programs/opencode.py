@@ -119,6 +119,7 @@ OPENCODE = KnownProgram(
     enforced="all limits, with API keys of Anthropic, OpenAI and Google",
     pointed_by="OPENCODE_CONFIG_CONTENT with the addresses, which beats its config files",
     escapes=("other providers and logins with a subscription are refused or disabled",),
+    elsewhere=("attach", "--attach"),
     packages=("opencode-ai",),
     prepare=_prepare,
     point=_point,
