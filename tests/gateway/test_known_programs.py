@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from flyball import Limits
@@ -406,3 +407,47 @@ def test_options_of_the_user_that_would_win_are_read_and_replaced(machine: Machi
         assert settings["env"]["ANTHROPIC_BASE_URL"].startswith("http://127.0.0.1:")
         assert Path(launch.command[2]).stat().st_mode & 0o077 == 0
     assert not Path(launch.command[2]).exists()
+
+
+def test_every_other_provider_of_pi_leads_to_the_gateway_which_refuses_it(machine: Machine) -> None:
+    machine.write(
+        ".pi/agent/models.json",
+        {"providers": {"acme": {"baseUrl": "DIRECT", "models": [{"id": "m", "baseUrl": "http://direct.example"}]}}},
+    )
+    login = {"type": "oauth", "access": "token", "refresh": "token"}
+    machine.write(".pi/agent/auth.json", {"github-copilot": login, "anthropic": login})
+    with create_launch(["pi", "-p", "x"], machine.environment()) as launch:
+        launch.prepare()
+        with Gateway(GatewayOptions(environment=launch.environment)) as gateway:
+            launch.point(gateway.environment, gateway.addresses)
+            folder = Path(launch.governed["PI_CODING_AGENT_DIR"])
+            providers = json.loads((folder / "models.json").read_text())["providers"]
+            urls = [providers["groq"]["baseUrl"], *(entry["baseUrl"] for entry in providers["acme"]["models"])]
+            assert urls == [f"{gateway.addresses['openai'].root}/{name}" for name in ("groq", "acme")]
+            assert httpx2.post(f"{urls[0]}/chat/completions", json={}).status_code == 404
+            assert list(json.loads((folder / "auth.json").read_text())) == ["anthropic"]  # Copilot's has an address
+
+
+def test_a_program_keeps_what_it_writes_into_a_temporary_copy_of_its_folder(machine: Machine) -> None:
+    logins = {"anthropic": {"type": "oauth", "access": "old"}, "openai": {"type": "api_key", "key": "sk-real"}}
+    machine.write(".pi/agent/auth.json", logins)
+    machine.write(".pi/agent/settings.json", {})
+    for number in (1, 2):
+        with create_launch(["pi", "-p", "x"], machine.environment()) as launch:
+            launch.prepare()
+            with Gateway(GatewayOptions(environment=launch.environment)) as gateway:
+                launch.point(gateway.environment, gateway.addresses)
+            folder = Path(launch.governed["PI_CODING_AGENT_DIR"])
+            copied = json.loads((folder / "auth.json").read_text())
+            assert copied["openai"]["key"].startswith("sk-flyball-")
+            copied["anthropic"]["access"] = f"new {number}"
+            (folder / "auth.json").write_text(json.dumps(copied))
+            (folder / "sessions").mkdir(exist_ok=True)
+            (machine.home / ".pi/agent/sessions").mkdir(exist_ok=True)  # as another run of it does at the same time
+            (folder / "sessions" / f"{number}.jsonl").write_text("{}")
+            (folder / "settings.json").write_text('{"theme": "dark"}')  # a link
+    own = machine.home / ".pi/agent"
+    assert json.loads((own / "auth.json").read_text()) == logins | {"anthropic": {"type": "oauth", "access": "new 2"}}
+    assert sorted(path.name for path in (own / "sessions").iterdir()) == ["1.jsonl", "2.jsonl"]
+    assert (own / "settings.json").read_text() == '{"theme": "dark"}'
+    assert not folder.exists()

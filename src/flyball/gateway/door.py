@@ -73,8 +73,10 @@ class Door:
 
     def build_address_for(self, upstream: Upstream) -> GatewayAddress:
         """Return what a program needs to reach an upstream, if it can send a header."""
+        root = f"http://{LOOPBACK}:{self._port}"
         return GatewayAddress(
-            url=f"http://{LOOPBACK}:{self._port}/{upstream.name}",
+            root=root,
+            url=f"{root}/{upstream.name}",
             full_url=self.build_address(upstream),
             version=upstream.version,
             token=self._token,

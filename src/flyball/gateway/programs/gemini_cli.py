@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,7 +60,7 @@ def _point_gemini(launch: Launch) -> None:
     """Choose the API key in a copy of its folder. System settings would beat that, but must be files of root."""
     folder = _find_gemini_home(launch) / ".gemini"
     settings = launch.read_json(folder / "settings.json")
-    copy = launch.mirror(folder, {"settings.json": json.dumps(_choose_key(settings))})
+    copy = launch.mirror(folder, {"settings.json": _choose_key(settings)})
     launch.set(_HOME_VARIABLE, str(copy.parent))
     launch.changes.append(f"its API key is used: {_HOME_VARIABLE} names a temporary copy of its folder")
 

@@ -54,7 +54,7 @@ class Launch:
         self.addresses: Mapping[str, GatewayAddress] = {}
         """Gateway in the place of each provider."""
         self._folder: Path | None = None
-        self._mirrors: list[tuple[Path, Path, frozenset[str]]] = []
+        self._mirrors: list[tuple[Path, Path, Mapping[str, Json]]] = []
 
     def prepare(self) -> None:
         """Read the program's own settings. Raises Ungoverned if it cannot be pointed at a gateway."""
@@ -201,20 +201,20 @@ class Launch:
         path.write_text(text, "utf-8")
         return path
 
-    def mirror(self, folder: Path, files: Mapping[str, str]) -> Path:
-        """Return a temporary folder that stands for a folder of the program, with some files replaced.
+    def mirror(self, folder: Path, files: Mapping[str, Json]) -> Path:
+        """Return a temporary folder that stands for a folder of the program, with some JSON files replaced.
 
-        All other entries are links to the real ones. What the program creates goes back to its folder at the end.
+        All other entries are links to the real ones. What the program itself writes goes back to its folder at the end.
         """
         copy = self._find_folder() / folder.name
         copy.mkdir(mode=0o700)
         for entry in folder.iterdir() if folder.is_dir() else ():
             if entry.name not in files:
                 (copy / entry.name).symlink_to(entry.absolute(), target_is_directory=entry.is_dir())
-        for name, text in files.items():
+        for name, content in files.items():
             (copy / name).touch(0o600)
-            (copy / name).write_text(text, "utf-8")
-        self._mirrors.append((copy, folder, frozenset(files)))
+            (copy / name).write_text(json.dumps(content), "utf-8")
+        self._mirrors.append((copy, folder, files))
         return copy
 
     def _find_folder(self) -> Path:
@@ -230,14 +230,35 @@ class Launch:
 
     def close(self) -> None:
         """Remove the temporary files, and keep what the program created beside them."""
-        for copy, folder, replaced in self._mirrors:
+        for copy, folder, files in self._mirrors:
             for entry in copy.iterdir():
-                if entry.name in replaced or entry.is_symlink():
+                if entry.is_symlink():
                     continue
-                with suppress(OSError):
-                    folder.mkdir(parents=True, exist_ok=True)
-                    shutil.move(entry, folder / entry.name)
+                with suppress(OSError, ValueError):
+                    if entry.name in files:
+                        _write_back(folder / entry.name, files[entry.name], json.loads(entry.read_text("utf-8")))
+                    elif entry.is_dir():
+                        shutil.copytree(entry, folder / entry.name, symlinks=True, dirs_exist_ok=True)
+                    else:
+                        folder.mkdir(parents=True, exist_ok=True)
+                        shutil.move(entry, folder / entry.name)
         self._mirrors.clear()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+
+def _write_back(path: Path, given: Json, written: object) -> None:
+    """Put what the program changed in its copy of a settings file, such as a renewed login, into the file itself."""
+    if not isinstance(written, dict):
+        return
+    settings = cast("Json", written)
+    changed = {name: value for name, value in settings.items() if given.get(name) != value}
+    if not changed:
+        return
+    own: Json = json.loads(path.read_text("utf-8")) if path.is_file() else {}  # one with comments stays as it is
+    text = json.dumps(own | changed, indent=2)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.touch(0o600)
+    path.write_text(text, "utf-8")

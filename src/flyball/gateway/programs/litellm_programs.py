@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from .known_program import KnownProgram
@@ -144,7 +143,7 @@ def _point_llm(launch: Launch) -> None:
     if not keys:
         return
     given = {name: launch.governed.get(f"{name.upper()}_API_KEY") for name in _GOVERNED & keys.keys()}
-    copy = launch.mirror(folder, {"keys.json": json.dumps(given)})
+    copy = launch.mirror(folder, {"keys.json": given})
     launch.set("LLM_USER_PATH", str(copy))
     launch.changes.append(
         f"LLM_USER_PATH names a temporary copy of its folder with keys for {' and '.join(sorted(given))}"
