@@ -158,10 +158,15 @@ CASES: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None]]] = {
         {"ANTHROPIC_API_KEY": None},
     ),
     "cline": (["cline", "x"], {".cline/data/settings/providers.json": CLINE_STATE}, {"OPENAI_API_KEY": None}),
-    "mini": (["mini", "-t", "x"], {}, {}),
+    "mini": (["mini", "-m", "openai/gpt-4o", "-t", "x"], {}, {}),
+    "mini, settings": (
+        ["mini", "-c", "mine", "-t", "x"],
+        {"../work/mine.yaml": "model:\n  model_name: claude-sonnet-5\n"},
+        {"MSWEA_MODEL_NAME": "groq/x"},
+    ),
     "llm": (["llm", "x"], {".config/io.datasette.llm/keys.json": {"openai": "sk-real"}}, {"OPENAI_API_KEY": None}),
     "interpreter": (["interpreter", "-y"], {}, {}),
-    "aider": (["aider", "--message", "x"], {".env": "OPENAI_API_KEY=sk-real"}, {}),
+    "aider": (["aider", "--model", "sonnet", "--message", "x"], {".env": "OPENAI_API_KEY=sk-real"}, {}),
 }
 
 
@@ -289,6 +294,21 @@ REFUSALS: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None], str]
     "cn": (["cn"], {".continue/config.yaml": "models:\n  - uses: anthropic/x\n"}, {}, "hub"),
     "cn, other": (["cn"], {".continue/config.yaml": "models:\n  - provider: bedrock\n"}, {}, "bedrock"),
     "mini": (["mini", "-m", "bedrock/x"], {}, {}, "bedrock/x"),
+    "mini, new provider": (["mini", "-mnovita/x"], {}, {}, "novita/x"),
+    "mini, bare name": (["mini", "-m", "gemini-2.5-pro"], {}, {}, "gemini-2.5-pro"),
+    "mini, no model": (["mini", "-t", "x"], {}, {}, "chooses a model"),
+    "mini, option": (["mini", "-c", "mini.yaml", "-c", "model.model_name=groq/x"], {}, {}, "groq/x"),
+    "mini, file": (["mini", "-c", "a.yaml"], {"../work/a.yaml": "model: {model_name: 'xai/x'}\n"}, {}, "xai/x"),
+    "mini, address": (
+        ["mini", "-m", "openai/x", "-c", "model.model_kwargs.api_base=http://x"],
+        {},
+        {},
+        "names an address",
+    ),
+    "mini, class": (["mini", "-m", "openai/x", "--model-class", "openrouter"], {}, {}, "openrouter"),
+    "aider, no model": (["aider", "--message", "x"], {}, {}, "--model"),
+    "aider, weak model": (["aider", "--model", "sonnet", "--weak-model", "gemini/x"], {}, {}, "gemini/x"),
+    "interpreter": (["interpreter", "--model", "ollama/x"], {}, {}, "ollama/x"),
     "aider": (["aider"], {".env": "OPENAI_API_BASE=http://x"}, {}, "beats the environment"),
 }
 
