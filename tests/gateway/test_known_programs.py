@@ -158,6 +158,11 @@ CASES: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None]]] = {
         {"ANTHROPIC_API_KEY": None},
     ),
     "cline": (["cline", "x"], {".cline/data/settings/providers.json": CLINE_STATE}, {"OPENAI_API_KEY": None}),
+    "cline, own folder and key": (
+        ["cline", "--data-dir", "../data", "-k", "sk-real", "x"],
+        {"../data/settings/providers.json": CLINE_STATE},
+        {"OPENAI_API_KEY": None},
+    ),
     "mini": (["mini", "-m", "openai/gpt-4o", "-t", "x"], {}, {}),
     "mini, settings": (
         ["mini", "-c", "mine", "-t", "x"],
@@ -276,6 +281,8 @@ REFUSALS: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None], str]
         {},
         "cline auth",
     ),
+    "cline, sandbox": (["cline", "x"], {}, {"CLINE_SANDBOX": "1"}, "CLINE_DATA_DIR"),
+    "cline, variable": (["cline", "--acp"], {}, {"CLINE_PROVIDER": "anthropic"}, "cline auth"),
     "claude, Bedrock": (
         ["claude", "-p", "x"],
         {".claude/settings.json": '{"env": {"CLAUDE_CODE_USE_BEDROCK": "1"}} // for work'},

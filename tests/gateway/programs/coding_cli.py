@@ -181,10 +181,14 @@ def pi() -> str:
 
 
 def cline() -> str:
+    if ENV.get("CLINE_SESSION_BACKEND_MODE") != "local":
+        return responses(direct("/v1"), "key of its hub, which runs already")
     path = Path(ENV.get("CLINE_PROVIDER_SETTINGS_PATH", HOME / ".cline/data/settings/providers.json"))
+    if option("--data-dir"):
+        path = Path(option("--data-dir")) / "settings/providers.json"
     stored = read(path)
     settings = stored["providers"][stored["lastUsedProvider"]]["settings"]
-    return responses(settings.get("baseUrl", direct("/v1")), settings["apiKey"])
+    return responses(settings.get("baseUrl", direct("/v1")), option("-k") or settings["apiKey"])
 
 
 def mini() -> str:
