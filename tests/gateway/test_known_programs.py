@@ -131,6 +131,11 @@ CASES: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None]]] = {
         {".codex/config.toml": '[model_providers.acme]\nbase_url = "DIRECT"\nenv_key = "ACME_KEY"\n'},
         {"ACME_KEY": "sk-real", "OPENAI_API_KEY": None},
     ),
+    "codex, ignored provider": (
+        ["codex", "exec", "--ignore-user-config", "x"],
+        {".codex/config.toml": 'model_provider = "acme"\n[model_providers.acme]\nbase_url = "http://x"\n'},
+        {},
+    ),
     "opencode": (["opencode", "run", "x"], {}, {}),
     "opencode, own key": (
         ["opencode", "run", "x"],
@@ -257,6 +262,12 @@ REFUSALS: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None], str]
         {"../work/opencode.json": {"provider": {"anthropic": {"options": {"baseURL": "http://evil.example"}}}}},
         {},
         "--upstream anthropic=URL",
+    ),
+    "codex, profile by -c": (
+        ["codex", "exec", "-c", 'profile="mine"', "x"],
+        {".codex/config.toml": '[profiles.mine]\nmodel_provider = "ollama"'},
+        {},
+        "on this machine",
     ),
     "codex, project": (
         ["codex", "exec", "x"],

@@ -45,8 +45,10 @@ def _prepare(launch: Launch) -> None:
 def _read_config(launch: Launch) -> Json:
     """Return the configuration of the system and the user, with the profile that was chosen."""
     folder = launch.find_folder("CODEX_HOME", ".codex")
-    config = _read_toml(launch, _SYSTEM) | _read_toml(launch, folder / "config.toml")
-    profile = launch.get_option("--profile", "-p") or config.get("profile")
+    config = _read_toml(launch, _SYSTEM)
+    if "--ignore-user-config" not in launch.arguments:
+        config |= _read_toml(launch, folder / "config.toml")
+    profile = launch.get_option("--profile", "-p") or dict(_iter_config(launch)).get("profile") or config.get("profile")
     config |= get_table(config, "profiles", str(profile))  # where older versions have it
     return config | _read_toml(launch, folder / f"{profile}.config.toml")
 
@@ -126,7 +128,7 @@ CODEX = KnownProgram(
     enforced="all limits, with an API key",
     pointed_by="-c openai_base_url; its key in CODEX_API_KEY",
     escapes=("a login with ChatGPT is refused before the start", "web searches are not counted as money"),
-    elsewhere=("cloud", "remote-control", "agents", "queue", "--remote"),
+    elsewhere=("cloud", "remote-control", "agents", "queue", "daemon", "--remote"),
     packages=("@openai/codex",),
     prepare=_prepare,
     point=_point,
