@@ -175,7 +175,9 @@ def _to_text(content: str | Json) -> str:
     return content if isinstance(content, str) else json.dumps(content)
 
 
-_OPENCODE_CONFIG = {
+_OPENCODE_SCHEMA = {"$schema": "https://opencode.ai/config.json"}
+"""Without it, opencode writes it into its file."""
+_OPENCODE_CONFIG = _OPENCODE_SCHEMA | {
     "provider": {"anthropic": {"models": {"claude-sonnet-4-6": {"limit": {"context": 100_000, "output": 8_000}}}}}
 }
 _CODEX_LOGIN = replace(
@@ -203,7 +205,8 @@ OWN_SETTINGS = tuple(
         (
             OPENCODE,
             {
-                ".config/opencode/opencode.json": {
+                ".config/opencode/opencode.json": _OPENCODE_SCHEMA
+                | {
                     "model": "anthropic/claude-sonnet-4-5",
                     "provider": {"anthropic": {"options": {"baseURL": "{url}/v1"}}},
                 },
