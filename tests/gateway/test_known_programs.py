@@ -17,7 +17,7 @@ from flyball.errors import Ungoverned, UsageError
 from flyball.gateway.execution import Execution, execute
 from flyball.gateway.gateway import Gateway
 from flyball.gateway.gateway_options import GatewayOptions
-from flyball.gateway.programs import create_launch
+from flyball.gateway.programs import claude, create_launch
 from flyball.testing.server import LoopingProvider
 
 from .conftest import PROGRAMS, environment_for
@@ -300,6 +300,10 @@ REFUSALS: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None], str]
         {},
         "CLAUDE_CODE_USE_BEDROCK (Bedrock) in the settings of Claude Code",
     ),
+    "claude, Mantle": (["claude", "-p", "x"], {}, {"CLAUDE_CODE_USE_MANTLE": "1"}, "CLAUDE_CODE_USE_MANTLE (Bedrock)"),
+    "claude, AWS": (["claude"], {}, {"CLAUDE_CODE_USE_ANTHROPIC_AWS": "1"}, "CLAUDE_CODE_USE_ANTHROPIC_AWS (AWS)"),
+    "claude, Google": (["claude"], {}, {"CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD": "1"}, "(Google Cloud)"),
+    "claude, socket": (["claude"], {}, {"ANTHROPIC_UNIX_SOCKET": "/run/x"}, "ANTHROPIC_UNIX_SOCKET"),
     "claude, unreadable": (["claude"], {".claude/settings.json": "{env"}, {}, "is no JSON object"),
     "opencode": (["opencode", "run", "-m", "groq/x"], {}, {}, "anthropic/…"),
     "opencode, login": (
@@ -489,3 +493,12 @@ def test_a_program_keeps_what_it_writes_into_a_temporary_copy_of_its_folder(mach
     assert sorted(path.name for path in (own / "sessions").iterdir()) == ["1.jsonl", "2.jsonl"]
     assert (own / "settings.json").read_text() == '{"theme": "dark"}'
     assert not folder.exists()
+
+
+def test_claude_code_whose_administrator_chose_another_service_is_refused(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "managed-settings.json").write_text('{"env": {"CLAUDE_CODE_USE_BEDROCK": "1"}}')
+    monkeypatch.setattr(claude, "_MANAGED", (tmp_path,))
+    with pytest.raises(Ungoverned, match="CLAUDE_CODE_USE_BEDROCK"):
+        create_launch(["claude", "-p", "x"], machine.environment()).prepare()
