@@ -286,6 +286,24 @@ REFUSALS: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None], str]
         {},
         "modelProviders",
     ),
+    "qwen, own folder": (
+        ["qwen"],
+        {"../other/settings.json": {"modelProviders": {"openai": [{"id": "x"}]}}},
+        {"QWEN_HOME": "../other"},
+        "modelProviders",
+    ),
+    "qwen, system": (
+        ["qwen"],
+        {"../system.json": {"modelProviders": {"openai": [{"id": "x"}]}}},
+        {"QWEN_CODE_SYSTEM_SETTINGS_PATH": "../system.json"},
+        "modelProviders",
+    ),
+    "opencode, login in a variable": (
+        ["opencode", "run", "-m", "openai/gpt-5"],
+        {},
+        {"OPENCODE_AUTH_CONTENT": '{"openai": {"type": "oauth"}}'},
+        "login with a subscription",
+    ),
     "cline": (
         ["cline", "x"],
         {".cline/data/settings/providers.json": {"lastUsedProvider": "anthropic"}},

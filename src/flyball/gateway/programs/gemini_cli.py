@@ -25,6 +25,7 @@ _QWEN = (
     ("OPENAI_BASE_URL", "baseUrl", ("--openai-base-url", "--openaiBaseUrl")),
 )
 """Variable, key in its settings, and options that say the same."""
+_QWEN_SYSTEM = {"darwin": Path("/Library/Application Support/QwenCode"), "linux": Path("/etc/qwen-code")}
 _AGENT = ("GeminiCLI",)
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
@@ -125,8 +126,15 @@ def _prepare_qwen(launch: Launch) -> None:
 
 
 def _iter_qwen_settings(launch: Launch) -> Iterator[Json]:
-    for path in (launch.folder / ".qwen" / "settings.json", launch.find_home() / ".qwen" / "settings.json"):
-        yield launch.read_json(path)
+    """Yield the settings of the system, the project and the user, the strongest first."""
+    system = _QWEN_SYSTEM.get(sys.platform, _QWEN_SYSTEM["linux"])
+    for path in (
+        launch.environment.get("QWEN_CODE_SYSTEM_SETTINGS_PATH") or system / "settings.json",
+        launch.folder / ".qwen" / "settings.json",
+        launch.find_folder("QWEN_HOME", ".qwen") / "settings.json",
+        launch.environment.get("QWEN_CODE_SYSTEM_DEFAULTS_PATH") or system / "system-defaults.json",
+    ):
+        yield launch.read_json(Path(path))
 
 
 def _point_qwen(launch: Launch) -> None:

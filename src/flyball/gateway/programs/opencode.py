@@ -17,7 +17,7 @@ _VARIABLES = {
 }
 """Variables of address and key by provider."""
 _MANAGED = (Path("/etc/opencode"), Path("/Library/Application Support/opencode"))
-_CONTENT = "OPENCODE_CONFIG_CONTENT"
+_CONTENT, _LOGINS = "OPENCODE_CONFIG_CONTENT", "OPENCODE_AUTH_CONTENT"
 
 
 def _prepare(launch: Launch) -> None:
@@ -50,6 +50,9 @@ def _prepare(launch: Launch) -> None:
 
 
 def _read_logins(launch: Launch) -> Json:
+    given = launch.environment.get(_LOGINS)
+    if given:
+        return launch.parse_json(given, _LOGINS)
     return launch.read_json(launch.find_folder("XDG_DATA_HOME", ".local", "share") / "opencode" / "auth.json")
 
 
