@@ -12,6 +12,7 @@ _PROVIDERS = {"anthropic": "anthropic", "openai": "openai", "gemini": "google"}
 _ADDRESSES = {"anthropic": "ANTHROPIC_BASE_URL", "openai": "OPENAI_BASE_URL", "google": "GOOGLE_GEMINI_BASE_URL"}
 _PROVIDER = re.compile(r"""^(?P<lead>\s*(?:-\s+)?)provider:\s*["']?(?P<name>[\w-]+)["']?\s*(?:#.*)?$""")
 _ADDRESS = re.compile(r"""^\s*(?P<dash>-\s+)?apiBase:\s*["']?(?P<url>[^\s"'#]+)""")
+_KEY = re.compile(r"""\b(provider|apiBase|requestOptions)["']?\s*:""")
 _START = """\
 name: flyball
 version: 1.0.0
@@ -53,9 +54,16 @@ def _prepare(launch: Launch) -> None:
     lines = _read_lines(launch)
     if any(re.match(r"\s*(-\s+)?uses:", line) for line in lines):
         raise launch.refuse("`uses:` in its configuration takes models from its hub", "write the models in the file")
+    for number, line in enumerate(lines, 1):
+        key = _KEY.search(line.partition(" #")[0])
+        if key and not line.lstrip().startswith("#") and not (_PROVIDER.match(line) or _ADDRESS.match(line)):
+            raise launch.refuse(
+                f"its configuration has {key[1]} in line {number} in a way that cannot be changed",
+                "write `provider: NAME` and `apiBase: URL` without quotes in lines of their own, and no requestOptions",
+            )
     names = [match["name"] for line in lines if (match := _PROVIDER.match(line))]
     if not names:
-        raise launch.refuse("its configuration names no provider in lines of its own", "write `provider: anthropic`")
+        raise launch.refuse("its configuration names no provider", "write `provider: anthropic`")
     others = sorted({name for name in names if name not in _PROVIDERS})
     if others:
         raise launch.refuse(
