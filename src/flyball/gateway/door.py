@@ -93,7 +93,7 @@ class Door:
         _, name, *_ = path.split("/")
         upstream = self._upstreams.get(name)
         if upstream is None:
-            raise Refused(404, "upstream_unknown", "no provider has this path")
+            raise Refused(404, "upstream_unknown", f"this gateway has {', '.join(self._upstreams)}, and not {name!r}")
         upstream, rest = upstream.split_path(path.removeprefix(f"/{name}"))
         token = token or secrets.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self._token.encode())
         keys = self._exchange_keys(upstream, headers, has_token=token)

@@ -101,7 +101,7 @@ CLAUDE_CODE = KnownProgram(
     example='claude -p "fix the failing test"',
     enforced="all limits, also in its sub-agents",
     pointed_by="--settings with the address, which beats its settings files",
-    escapes=("web searches are billed per use and not counted as money",),
+    escapes=("under a limit of money, each request may make five web searches at most",),
     elsewhere=(
         "--bg",
         "--background",

@@ -127,7 +127,10 @@ CODEX = KnownProgram(
     example='codex exec "fix the failing test"',
     enforced="all limits, with an API key",
     pointed_by="-c openai_base_url; its key in CODEX_API_KEY",
-    escapes=("a login with ChatGPT is refused before the start", "web searches are not counted as money"),
+    escapes=(
+        "a login with ChatGPT is refused before the start",
+        "under a limit of money, each request may make five web searches at most",
+    ),
     elsewhere=("cloud", "remote-control", "agents", "queue", "daemon", "--remote"),
     packages=("@openai/codex",),
     prepare=_prepare,
