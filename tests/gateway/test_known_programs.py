@@ -437,6 +437,7 @@ def test_another_program_is_not_taken_for_a_known_one(command: str) -> None:
         "bash -c 'codex exec x'", "bash -lc 'cd x && A=1 timeout 5 codex exec x | tee log'",
         "sh -c 'echo $(npx codex x)'", "sh -c 'echo `codex x`'", "nohup zsh -c 'if true; then codex x; fi'",
         "sudo -u bob codex x", "docker run image codex x", "sudo bash -c 'exec codex x'", "xargs -n 1 codex exec",
+        "script -qc 'codex exec x' log", "ssh host 'cd x; codex exec x'",
     ],
 )  # fmt: skip
 def test_a_known_program_that_another_command_starts_is_refused_before_the_start(command: str) -> None:

@@ -73,7 +73,9 @@ def iter_hidden(command: Sequence[str]) -> Iterator[list[str]]:
             if re.fullmatch(r"-\w*c", option):
                 yield from _split_shell(text)
     elif name in _HIDING:
-        yield from (list(command[at:]) for at in range(1, len(command)))
+        for at, word in enumerate(command[1:], 1):
+            yield list(command[at:])
+            yield from _split_shell(word) if " " in word else ()
 
 
 def _split_shell(text: str) -> Iterator[list[str]]:
