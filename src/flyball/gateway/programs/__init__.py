@@ -51,7 +51,7 @@ def create_launch(command: Sequence[str], environment: Mapping[str, str], named:
     if program is not None:
         return Launch(command, changed, program, len(wrappers) + start, named)
     hidden = find_hidden(inner, KNOWN_PROGRAMS)
-    if hidden is not None and hidden.point is not None:
+    if hidden is not None and (hidden.point is not None or not hidden.pointed_by):  # variables do not suffice
         refuse = partial(_refuse_hidden, get_name(inner[0]))
         return Launch(command, changed, replace(hidden, prepare=refuse, point=None, elsewhere=()))
     return Launch(command, changed)
