@@ -63,7 +63,7 @@ def lock_python(folder: Path) -> None:
 
 def main() -> int:
     """Renew the locks that are named, or all."""
-    for name in sys.argv[1:] or sorted(folder.name for folder in LOCKS.iterdir() if folder.name != "stand_in"):
+    for name in sys.argv[1:] or sorted(folder.name for folder in LOCKS.iterdir()):
         folder = LOCKS / name
         lock = lock_node if (folder / "package.json").exists() else lock_python
         lock(folder)

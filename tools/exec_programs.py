@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,8 @@ REPORT = "The report: the task is not finished."
 PROMPT = "Count for ever."
 _SECONDS = 100.0
 _DIRECT_S = 30.0
+TOKEN = re.compile(r"flyball-[0-9a-f]{20,}|127\.0\.0\.1:\d+/[0-9a-f]{20,}")
+"""Stand-in key, or address with a token."""
 KEYS = {
     "OPENAI_API_KEY": "sk-no-real-key",
     "ANTHROPIC_API_KEY": "sk-ant-api03-no-real-key",
@@ -52,7 +55,9 @@ class CommandLine:
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """More variables. `{url}` is the address of the provider."""
     files: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Files of the home, by path."""
+    """Files of the home, by path. `{url}` is the address of the provider. They must not be changed."""
+    has_keys: bool = True
+    """Whether the environment has the keys. Otherwise the files have them."""
     provider: Callable[[], LoopingProvider] | None = None
     """Builds the provider of its story."""
     upstream: str | None = None
@@ -85,6 +90,8 @@ class Outcome:
     refused: Sequence[str]
     arrivals: Sequence[Arrival]
     output: str
+    changed_files: Sequence[str]
+    """Files of the user that are not as they were."""
     seconds: float
 
     @property
@@ -105,6 +112,9 @@ class Outcome:
         if self.reports != len(counted):
             yield f"{self.reports} reports for {len(counted)} conversations"
         yield from (f"refused: {reason}" for reason in self.refused)
+        yield from (f"changed {name}" for name in self.changed_files)
+        if TOKEN.search(self.output):
+            yield "it printed a token"
         yield from (f"went out: {arrival}" for arrival in self.arrivals if arrival.asks_model)
         if execution.result.text != REPORT:
             yield f"the report of the run is {execution.result.text[:60]!r}"
@@ -128,9 +138,6 @@ def enter_home(line: CommandLine, stand_in: StandIn) -> Generator[dict[str, str]
     before = Path.cwd()
     home = Path(tempfile.mkdtemp(prefix="flyball-exec-"))
     try:
-        for name, text in line.files.items():
-            (home / name).parent.mkdir(parents=True, exist_ok=True)
-            (home / name).write_text(text)
         work = home / "work"
         work.mkdir()
         os.chdir(work)
@@ -142,13 +149,22 @@ def enter_home(line: CommandLine, stand_in: StandIn) -> Generator[dict[str, str]
             **{f"XDG_{name}_HOME": str(home / path) for name, path in xdg.items()},
             "LANG": "C.UTF-8",
             "TERM": "dumb",
-            **({} if line.upstream else KEYS),
+            **(KEYS if line.has_keys else {}),
             **stand_in.environment,
             **line.environment,
         }
     finally:
         os.chdir(before)
         shutil.rmtree(home, ignore_errors=True)
+
+
+def write_files(line: CommandLine, home: Path, url: str) -> dict[Path, str]:
+    """Write the files of a program into its home, and return what they have."""
+    files = {home / name: text.replace("{url}", url) for name, text in line.files.items()}
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return files
 
 
 def govern(line: CommandLine) -> Outcome:
@@ -166,6 +182,7 @@ def govern(line: CommandLine) -> Outcome:
         options = GatewayOptions(
             limits=Limits(turns=TURNS, seconds=_SECONDS), environment=environment, upstreams=named_upstreams
         )
+        files = write_files(line, Path(home["HOME"]), provider.url)
         started = time.monotonic()
         with capture_output() as output:
             execution = execute(line.command, options, lambda gateway: None)
@@ -177,6 +194,7 @@ def govern(line: CommandLine) -> Outcome:
             refused=tuple(provider.refused),
             arrivals=tuple(stand_in.arrivals),
             output=output(),
+            changed_files=[str(path) for path, text in files.items() if path.read_text() != text],
             seconds=time.monotonic() - started,
         )
 
@@ -187,7 +205,9 @@ def run_free(line: CommandLine) -> Sequence[Arrival]:
     It proves that the stand-in sees a program that goes around the gateway.
     """
     with StandIn() as stand_in, enter_home(line, stand_in) as environment:
-        direct = {name: value.replace("{url}", "https://api.openai.com") for name, value in environment.items()}
+        outside = "https://api.openai.com"
+        direct = {name: value.replace("{url}", outside) for name, value in environment.items()}
+        write_files(line, Path(environment["HOME"]), outside)
         run_bounded(line.command, direct, stand_in.asked_model)
         return [arrival for arrival in stand_in.arrivals if arrival.asks_model]
 

@@ -6,10 +6,11 @@ import base64
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from exec_programs import PROMPT, REPORT, CommandLine, Outcome, enter_home, run_bounded
-from exec_stand_in import StandIn
+from exec_programs import PROMPT, REPORT, CommandLine, Outcome, enter_home, run_bounded, write_files
+from exec_stand_in import PRELOAD, StandIn
 
 from flyball.models.scripted import Line
 from flyball.testing import call, say
@@ -36,6 +37,7 @@ QWEN = CommandLine(
     ("qwen", "-y", "-p", PROMPT, "--auth-type", "openai", "-m", "gpt-4o"),
     tool="run_shell_command",
     arguments=_SHELL,
+    environment={"NODE_OPTIONS": f"--require {PRELOAD}"},  # its proxy is taken out
 )
 PI = CommandLine("pi", ("pi", "--provider", "anthropic", "-p", PROMPT), tool="bash", arguments=_SHELL)
 COPILOT = CommandLine(
@@ -145,6 +147,7 @@ def _check_zstd(outcome: Outcome) -> Iterator[str]:
     """Ask a server without a gateway, to see how the program encodes its bodies."""
     line = outcome.line
     with StandIn() as stand_in, LoopingProvider() as provider, enter_home(line, stand_in) as environment:
+        write_files(line, Path(environment["HOME"]), provider.url)
         address = ("-c", f'openai_base_url="{provider.url}/v1"')
         run_bounded([*line.command, *address], environment)
         if [request.headers.get("content-encoding") for request in provider.requests[:1]] != ["zstd"]:
@@ -168,7 +171,13 @@ def _build_login() -> str:
     )
 
 
-_OPENCODE_CONFIG = {
+def _to_text(content: str | Json) -> str:
+    return content if isinstance(content, str) else json.dumps(content)
+
+
+_OPENCODE_SCHEMA = {"$schema": "https://opencode.ai/config.json"}
+"""Without it, opencode writes it into its file."""
+_OPENCODE_CONFIG = _OPENCODE_SCHEMA | {
     "provider": {"anthropic": {"models": {"claude-sonnet-4-6": {"limit": {"context": 100_000, "output": 8_000}}}}}
 }
 _CODEX_LOGIN = replace(
@@ -176,10 +185,62 @@ _CODEX_LOGIN = replace(
     story="login, zstd body",
     command=(*CODEX.command[:-1], "-c", "features.enable_request_compression=true", PROMPT),
     files={".codex/auth.json": _build_login()},
+    has_keys=False,
     upstream="openai",
     check=_check_zstd,
 )
+_SK, _SK_ANT = "sk-no-real-key", "sk-ant-api03-no-real-key"
+_PI_LOGIN = {"anthropic": {"type": "api_key", "key": _SK_ANT}}
+OWN_SETTINGS = tuple(
+    replace(line, story="own settings", has_keys=False, files={path: _to_text(each) for path, each in files.items()})
+    for line, files in (
+        (CLAUDE, {".claude/settings.json": {"env": {"ANTHROPIC_BASE_URL": "{url}", "ANTHROPIC_API_KEY": _SK_ANT}}}),
+        (
+            CODEX,
+            {
+                ".codex/config.toml": 'openai_base_url = "{url}/v1"\n',
+                ".codex/auth.json": {"auth_mode": "apikey", "OPENAI_API_KEY": _SK},
+            },
+        ),
+        (
+            OPENCODE,
+            {
+                ".config/opencode/opencode.json": _OPENCODE_SCHEMA
+                | {
+                    "model": "anthropic/claude-sonnet-4-5",
+                    "provider": {"anthropic": {"options": {"baseURL": "{url}/v1"}}},
+                },
+                ".local/share/opencode/auth.json": {"anthropic": {"type": "api", "key": _SK_ANT}},
+            },
+        ),
+        (
+            GEMINI,
+            {
+                ".gemini/settings.json": {"security": {"auth": {"selectedType": "oauth-personal"}}},
+                ".gemini/.env": "GEMINI_API_KEY=AIza-no-real-key\nGOOGLE_GEMINI_BASE_URL={url}\n",
+            },
+        ),
+        (
+            QWEN,
+            {
+                ".qwen/settings.json": {
+                    "$version": 4,  # of an older one it would write a newer one
+                    "security": {"auth": {"selectedType": "openai", "apiKey": _SK, "baseUrl": "{url}/v1"}},
+                }
+            },
+        ),
+        (
+            PI,
+            {
+                ".pi/agent/auth.json": _PI_LOGIN,
+                ".pi/agent/models.json": {"providers": {"anthropic": {"baseUrl": "{url}"}}},
+            },
+        ),
+        (LLM, {".config/io.datasette.llm/keys.json": {"openai": _SK}}),
+    )
+)
 STORIES = (
+    *OWN_SETTINGS,
     replace(
         CLAUDE,
         story="compaction",

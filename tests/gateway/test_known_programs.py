@@ -2,21 +2,22 @@
 
 import json
 import runpy
+import shlex
 import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from flyball import Limits
-from flyball.errors import Ungoverned
+from flyball.errors import Ungoverned, UsageError
 from flyball.gateway.execution import Execution, execute
 from flyball.gateway.gateway import Gateway
 from flyball.gateway.gateway_options import GatewayOptions
-from flyball.gateway.programs import KNOWN_PROGRAMS, create_launch
-from flyball.gateway.programs.recognition import identify
+from flyball.gateway.programs import claude, create_launch
 from flyball.testing.server import LoopingProvider
 
 from .conftest import PROGRAMS, environment_for
@@ -130,6 +131,11 @@ CASES: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None]]] = {
         {".codex/config.toml": '[model_providers.acme]\nbase_url = "DIRECT"\nenv_key = "ACME_KEY"\n'},
         {"ACME_KEY": "sk-real", "OPENAI_API_KEY": None},
     ),
+    "codex, ignored provider": (
+        ["codex", "exec", "--ignore-user-config", "x"],
+        {".codex/config.toml": 'model_provider = "acme"\n[model_providers.acme]\nbase_url = "http://x"\n'},
+        {},
+    ),
     "opencode": (["opencode", "run", "x"], {}, {}),
     "opencode, own key": (
         ["opencode", "run", "x"],
@@ -157,10 +163,20 @@ CASES: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None]]] = {
         {"ANTHROPIC_API_KEY": None},
     ),
     "cline": (["cline", "x"], {".cline/data/settings/providers.json": CLINE_STATE}, {"OPENAI_API_KEY": None}),
-    "mini": (["mini", "-t", "x"], {}, {}),
+    "cline, own folder and key": (
+        ["cline", "--data-dir", "../data", "-k", "sk-real", "x"],
+        {"../data/settings/providers.json": CLINE_STATE},
+        {"OPENAI_API_KEY": None},
+    ),
+    "mini": (["mini", "-m", "openai/gpt-4o", "-t", "x"], {}, {}),
+    "mini, settings": (
+        ["mini", "-c", "mine", "-t", "x"],
+        {"../work/mine.yaml": "model:\n  model_name: claude-sonnet-5\n"},
+        {"MSWEA_MODEL_NAME": "groq/x"},
+    ),
     "llm": (["llm", "x"], {".config/io.datasette.llm/keys.json": {"openai": "sk-real"}}, {"OPENAI_API_KEY": None}),
     "interpreter": (["interpreter", "-y"], {}, {}),
-    "aider": (["aider", "--message", "x"], {".env": "OPENAI_API_KEY=sk-real"}, {}),
+    "aider": (["aider", "--model", "sonnet", "--message", "x"], {".env": "OPENAI_API_KEY=sk-real"}, {}),
 }
 
 
@@ -202,6 +218,7 @@ def test_a_known_program_ends_by_itself_with_its_report(
 
 EVIL_SETTINGS = {"env": {"ANTHROPIC_BASE_URL": "http://evil.example"}}
 REFUSALS: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None], str]] = {
+    "amp in a shell": (["sh", "-c", "amp -x x"], {}, {}, "sh would start it"),
     "amp": (["amp", "-x", "x"], {}, {}, "its loop runs at its vendor"),
     "codex, ChatGPT": (
         ["codex", "exec", "x"],
@@ -209,7 +226,14 @@ REFUSALS: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None], str]
         {"OPENAI_API_KEY": None},
         "set CODEX_API_KEY",
     ),
-    "codex, cloud": (["codex", "-m", "x", "cloud", "exec"], {}, {}, "runs at its vendor"),
+    "codex, cloud": (["codex", "-m", "x", "cloud", "exec"], {}, {}, "with cloud, its loop runs"),
+    "codex, remote": (["codex", "--remote=ws://127.0.0.1:1", "x"], {}, {}, "leave out --remote"),
+    "codex, attached option": (["codex", "-cmodel_provider=ollama", "exec", "x"], {}, {}, "on this machine"),
+    "claude, cloud": (["claude", "--cloud", "x"], {}, {}, "leave out --cloud"),
+    "claude, background": (["claude", "--bg", "x"], {}, {}, "leave out --bg"),
+    "opencode, attach": (["opencode", "run", "--attach", "http://127.0.0.1:4096", "x"], {}, {}, "leave out --attach"),
+    "cline, hub": (["cline", "--zen", "x"], {".cline/data/settings/providers.json": CLINE_STATE}, {}, "--zen"),
+    "cn, model": (["cn", "--model", "a/b"], {".continue/config.yaml": CONTINUE_CONFIG}, {}, "from its hub"),
     "codex, profile": (
         ["codex", "-p", "mine", "exec", "x"],
         {".codex/mine.config.toml": 'model_provider = "ollama"'},
@@ -240,6 +264,12 @@ REFUSALS: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None], str]
         {},
         "--upstream anthropic=URL",
     ),
+    "codex, profile by -c": (
+        ["codex", "exec", "-c", 'profile="mine"', "x"],
+        {".codex/config.toml": '[profiles.mine]\nmodel_provider = "ollama"'},
+        {},
+        "on this machine",
+    ),
     "codex, project": (
         ["codex", "exec", "x"],
         {"../work/.codex/config.toml": 'model_provider = "acme"'},
@@ -257,18 +287,42 @@ REFUSALS: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None], str]
         {},
         "modelProviders",
     ),
+    "qwen, own folder": (
+        ["qwen"],
+        {"../other/settings.json": {"modelProviders": {"openai": [{"id": "x"}]}}},
+        {"QWEN_HOME": "../other"},
+        "modelProviders",
+    ),
+    "qwen, system": (
+        ["qwen"],
+        {"../system.json": {"modelProviders": {"openai": [{"id": "x"}]}}},
+        {"QWEN_CODE_SYSTEM_SETTINGS_PATH": "../system.json"},
+        "modelProviders",
+    ),
+    "opencode, login in a variable": (
+        ["opencode", "run", "-m", "openai/gpt-5"],
+        {},
+        {"OPENCODE_AUTH_CONTENT": '{"openai": {"type": "oauth"}}'},
+        "login with a subscription",
+    ),
     "cline": (
         ["cline", "x"],
         {".cline/data/settings/providers.json": {"lastUsedProvider": "anthropic"}},
         {},
         "cline auth",
     ),
+    "cline, sandbox": (["cline", "x"], {}, {"CLINE_SANDBOX": "1"}, "CLINE_DATA_DIR"),
+    "cline, variable": (["cline", "--acp"], {}, {"CLINE_PROVIDER": "anthropic"}, "cline auth"),
     "claude, Bedrock": (
         ["claude", "-p", "x"],
         {".claude/settings.json": '{"env": {"CLAUDE_CODE_USE_BEDROCK": "1"}} // for work'},
         {},
         "CLAUDE_CODE_USE_BEDROCK (Bedrock) in the settings of Claude Code",
     ),
+    "claude, Mantle": (["claude", "-p", "x"], {}, {"CLAUDE_CODE_USE_MANTLE": "1"}, "CLAUDE_CODE_USE_MANTLE (Bedrock)"),
+    "claude, AWS": (["claude"], {}, {"CLAUDE_CODE_USE_ANTHROPIC_AWS": "1"}, "CLAUDE_CODE_USE_ANTHROPIC_AWS (AWS)"),
+    "claude, Google": (["claude"], {}, {"CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD": "1"}, "(Google Cloud)"),
+    "claude, socket": (["claude"], {}, {"ANTHROPIC_UNIX_SOCKET": "/run/x"}, "ANTHROPIC_UNIX_SOCKET"),
     "claude, unreadable": (["claude"], {".claude/settings.json": "{env"}, {}, "is no JSON object"),
     "opencode": (["opencode", "run", "-m", "groq/x"], {}, {}, "anthropic/…"),
     "opencode, login": (
@@ -280,7 +334,40 @@ REFUSALS: dict[str, tuple[list[str], dict[str, Any], dict[str, str | None], str]
     "pi": (["pi", "--provider", "github-copilot", "x"], {}, {}, "github-copilot"),
     "cn": (["cn"], {".continue/config.yaml": "models:\n  - uses: anthropic/x\n"}, {}, "hub"),
     "cn, other": (["cn"], {".continue/config.yaml": "models:\n  - provider: bedrock\n"}, {}, "bedrock"),
+    "cn, in one line": (
+        ["cn"],
+        {".continue/config.yaml": CONTINUE_CONFIG + "  - {name: a, provider: openai, apiBase: 'http://x'}\n"},
+        {},
+        "lines of their own",
+    ),
+    "cn, quotes": (
+        ["cn"],
+        {".continue/config.yaml": CONTINUE_CONFIG + "    'apiBase': http://x\n"},
+        {},
+        "apiBase in line 6",
+    ),
+    "cn, options": (
+        ["cn"],
+        {".continue/config.yaml": CONTINUE_CONFIG + "    requestOptions:\n"},
+        {},
+        "requestOptions in line 6",
+    ),
     "mini": (["mini", "-m", "bedrock/x"], {}, {}, "bedrock/x"),
+    "mini, new provider": (["mini", "-mnovita/x"], {}, {}, "novita/x"),
+    "mini, bare name": (["mini", "-m", "gemini-2.5-pro"], {}, {}, "gemini-2.5-pro"),
+    "mini, no model": (["mini", "-t", "x"], {}, {}, "chooses a model"),
+    "mini, option": (["mini", "-c", "mini.yaml", "-c", "model.model_name=groq/x"], {}, {}, "groq/x"),
+    "mini, file": (["mini", "-c", "a.yaml"], {"../work/a.yaml": "model: {model_name: 'xai/x'}\n"}, {}, "xai/x"),
+    "mini, address": (
+        ["mini", "-m", "openai/x", "-c", "model.model_kwargs.api_base=http://x"],
+        {},
+        {},
+        "names an address",
+    ),
+    "mini, class": (["mini", "-m", "openai/x", "--model-class", "openrouter"], {}, {}, "openrouter"),
+    "aider, no model": (["aider", "--message", "x"], {}, {}, "--model"),
+    "aider, weak model": (["aider", "--model", "sonnet", "--weak-model", "gemini/x"], {}, {}, "gemini/x"),
+    "interpreter": (["interpreter", "--model", "ollama/x"], {}, {}, "ollama/x"),
     "aider": (["aider"], {".env": "OPENAI_API_BASE=http://x"}, {}, "beats the environment"),
 }
 
@@ -303,37 +390,71 @@ def test_a_known_program_that_would_go_around_is_refused_before_the_start_with_w
 
 
 @pytest.mark.parametrize(
-    ("command", "name", "start"),
+    ("command", "title", "arguments"),
     [
-        ("codex exec x", "codex", 1),
-        ("/opt/bin/codex exec x", "codex", 1),
-        ("npx codex exec x", "codex", 2),
-        ("npx -y @openai/codex@latest exec x", "codex", 3),
-        ("npm exec -- @anthropic-ai/claude-code -p x", "claude", 4),
-        ("pnpm dlx opencode-ai run x", "opencode", 3),
-        ("bunx @google/gemini-cli -p x", "gemini", 2),
-        ("uvx --from mini-swe-agent mini -t x", "mini", 4),
-        ("uvx llm x", "llm", 2),
-        ("uv run aider x", "aider", 3),
-        ("uv run python -m aider x", "aider", 5),
-        ("python3.12 -m minisweagent.run.mini x", "mini", 3),
-        ("python /venv/bin/interpreter -y", "interpreter", 2),
-        ("node /x/node_modules/@qwen-code/qwen-code/cli.js -p x", "qwen", 2),
-        ("env A=1 cn -p x", "cn", 3),
+        ("codex exec x", "Codex", "exec x"),
+        ("/opt/bin/codex exec x", "Codex", "exec x"),
+        ("npx codex exec x", "Codex", "exec x"),
+        ("npx -y @openai/codex@latest exec x", "Codex", "exec x"),
+        ("npm exec -- @anthropic-ai/claude-code -p x", "Claude Code", "-p x"),
+        ("pnpm dlx opencode-ai run x", "opencode", "run x"),
+        ("bunx @google/gemini-cli -p x", "Gemini CLI", "-p x"),
+        ("uvx --from mini-swe-agent mini -t x", "mini-swe-agent", "-t x"),
+        ("uvx llm x", "llm", "x"),
+        ("uv tool run llm x", "llm", "x"),
+        ("uv run aider x", "aider", "x"),
+        ("uv run --extra y -m minisweagent x", "mini-swe-agent", "x"),
+        ("uv run python -m aider x", "aider", "x"),
+        ("python3.12 -m minisweagent.run.mini x", "mini-swe-agent", "x"),
+        ("python /venv/bin/interpreter -y", "Open Interpreter", "-y"),
+        ("node /x/node_modules/@qwen-code/qwen-code/cli.js -p x", "Qwen Code", "-p x"),
+        ("node --import y.mjs /x/node_modules/@qwen-code/qwen-code/cli.js -p x", "Qwen Code", "-p x"),
+        ("env A=1 -u B cn -p x", "Continue", "-p x"),
+        ("timeout -s KILL 60 codex exec x", "Codex", "exec x"),
+        ("nohup nice -n 5 env A=1 npx codex exec x", "Codex", "exec x"),
     ],
 )
-def test_a_known_program_is_recognised_however_it_is_started(command: str, name: str, start: int) -> None:
-    program, first = identify(command.split(), KNOWN_PROGRAMS)
-    assert program is not None
-    assert (program.name, first) == (name, start)
+def test_a_known_program_is_recognised_however_it_is_started(command: str, title: str, arguments: str) -> None:
+    launch = create_launch(command.split(), {"PATH": ""})
+    assert launch.program is not None
+    assert (launch.program.title, launch.arguments) == (title, arguments.split())
 
 
 @pytest.mark.parametrize(
     "command",
-    ["python agent.py", "node agent.js", "npx vitest", "python -c codex", "uv sync", "npx", "env A=1", "ls codex"],
-)
+    [
+        "python agent.py", "node agent.js", "npx vitest", "python -c codex", "uv sync", "npx", "env A=1", "ls codex",
+        "timeout 5", "timeout 5 python codex", "bash run.sh", "bash -c 'grep codex x; python agent.py'", "sudo ls",
+        "sh -c 'mini -t x'",  # variables suffice for this one
+    ],
+)  # fmt: skip
 def test_another_program_is_not_taken_for_a_known_one(command: str) -> None:
-    assert identify(command.split(), KNOWN_PROGRAMS)[0] is None
+    assert create_launch(shlex.split(command), {"PATH": ""}).program is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bash -c 'codex exec x'", "bash -lc 'cd x && A=1 timeout 5 codex exec x | tee log'",
+        "sh -c 'echo $(npx codex x)'", "sh -c 'echo `codex x`'", "nohup zsh -c 'if true; then codex x; fi'",
+        "sudo -u bob codex x", "docker run image codex x", "sudo bash -c 'exec codex x'", "xargs -n 1 codex exec",
+        "script -qc 'codex exec x' log", "ssh host 'cd x; codex exec x'",
+    ],
+)  # fmt: skip
+def test_a_known_program_that_another_command_starts_is_refused_before_the_start(command: str) -> None:
+    with pytest.raises(Ungoverned, match=r"Codex: [a-z]+ would start it"):
+        create_launch(shlex.split(command), {"PATH": ""}).prepare()
+
+
+def test_env_cannot_lead_a_program_around_the_gateway(machine: Machine, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Ungoverned, match="CLAUDE_CODE_USE_BEDROCK"):
+        machine.run("env", "CLAUDE_CODE_USE_BEDROCK=1", "claude", "-p", "x")
+    with pytest.raises(UsageError, match="option --chdir=/ of env"):
+        machine.run("env", "--chdir=/", "claude", "-p", "x")
+    execution = machine.run("timeout", "60", "env", f"OPENAI_BASE_URL={machine.provider.url}/v1", "codex", "exec", "x")
+    assert capfd.readouterr().out.strip() == REPORT
+    assert (execution.exit_code, execution.result.turns) == (0, TURNS)
+    assert machine.direct.requests == []
 
 
 def test_a_program_is_recognised_by_the_package_that_its_link_leads_to(tmp_path: Path) -> None:
@@ -341,9 +462,11 @@ def test_a_program_is_recognised_by_the_package_that_its_link_leads_to(tmp_path:
     script.parent.mkdir(parents=True)
     script.touch()
     (tmp_path / "my-codex").symlink_to(script)
-    program, _ = identify([str(tmp_path / "my-codex")], KNOWN_PROGRAMS)
-    assert program is not None
-    assert program.name == "codex"
+    (tmp_path / "my-codex").chmod(0o755)
+    for command in ([str(tmp_path / "my-codex")], ["my-codex"], ["timeout", "5", "my-codex"]):
+        program = create_launch(command, {"PATH": str(tmp_path)}).program
+        assert program is not None
+        assert program.name == "codex"
 
 
 def test_options_of_the_user_that_would_win_are_read_and_replaced(machine: Machine) -> None:
@@ -364,3 +487,56 @@ def test_options_of_the_user_that_would_win_are_read_and_replaced(machine: Machi
         assert settings["env"]["ANTHROPIC_BASE_URL"].startswith("http://127.0.0.1:")
         assert Path(launch.command[2]).stat().st_mode & 0o077 == 0
     assert not Path(launch.command[2]).exists()
+
+
+def test_every_other_provider_of_pi_leads_to_the_gateway_which_refuses_it(machine: Machine) -> None:
+    machine.write(
+        ".pi/agent/models.json",
+        {"providers": {"acme": {"baseUrl": "DIRECT", "models": [{"id": "m", "baseUrl": "http://direct.example"}]}}},
+    )
+    login = {"type": "oauth", "access": "token", "refresh": "token"}
+    machine.write(".pi/agent/auth.json", {"github-copilot": login, "anthropic": login})
+    with create_launch(["pi", "-p", "x"], machine.environment()) as launch:
+        launch.prepare()
+        with Gateway(GatewayOptions(environment=launch.environment)) as gateway:
+            launch.point(gateway.environment, gateway.addresses)
+            folder = Path(launch.governed["PI_CODING_AGENT_DIR"])
+            providers = json.loads((folder / "models.json").read_text())["providers"]
+            urls = [providers["groq"]["baseUrl"], *(entry["baseUrl"] for entry in providers["acme"]["models"])]
+            assert urls == [f"{gateway.addresses['openai'].root}/{name}" for name in ("groq", "acme")]
+            assert httpx2.post(f"{urls[0]}/chat/completions", json={}).status_code == 404
+            assert list(json.loads((folder / "auth.json").read_text())) == ["anthropic"]  # Copilot's has an address
+
+
+def test_a_program_keeps_what_it_writes_into_a_temporary_copy_of_its_folder(machine: Machine) -> None:
+    logins = {"anthropic": {"type": "oauth", "access": "old"}, "openai": {"type": "api_key", "key": "sk-real"}}
+    machine.write(".pi/agent/auth.json", logins)
+    machine.write(".pi/agent/settings.json", {})
+    for number in (1, 2):
+        with create_launch(["pi", "-p", "x"], machine.environment()) as launch:
+            launch.prepare()
+            with Gateway(GatewayOptions(environment=launch.environment)) as gateway:
+                launch.point(gateway.environment, gateway.addresses)
+            folder = Path(launch.governed["PI_CODING_AGENT_DIR"])
+            copied = json.loads((folder / "auth.json").read_text())
+            assert copied["openai"]["key"].startswith("sk-flyball-")
+            copied["anthropic"]["access"] = f"new {number}"
+            (folder / "auth.json").write_text(json.dumps(copied))
+            (folder / "sessions").mkdir(exist_ok=True)
+            (machine.home / ".pi/agent/sessions").mkdir(exist_ok=True)  # as another run of it does at the same time
+            (folder / "sessions" / f"{number}.jsonl").write_text("{}")
+            (folder / "settings.json").write_text('{"theme": "dark"}')  # a link
+    own = machine.home / ".pi/agent"
+    assert json.loads((own / "auth.json").read_text()) == logins | {"anthropic": {"type": "oauth", "access": "new 2"}}
+    assert sorted(path.name for path in (own / "sessions").iterdir()) == ["1.jsonl", "2.jsonl"]
+    assert (own / "settings.json").read_text() == '{"theme": "dark"}'
+    assert not folder.exists()
+
+
+def test_claude_code_whose_administrator_chose_another_service_is_refused(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "managed-settings.json").write_text('{"env": {"CLAUDE_CODE_USE_BEDROCK": "1"}}')
+    monkeypatch.setattr(claude, "_MANAGED", (tmp_path,))
+    with pytest.raises(Ungoverned, match="CLAUDE_CODE_USE_BEDROCK"):
+        create_launch(["claude", "-p", "x"], machine.environment()).prepare()

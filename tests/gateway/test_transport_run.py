@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -148,6 +149,27 @@ def test_a_forked_process_is_refused_and_ends_nothing(provider: LoopingProvider)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert ask(client, provider).status_code == 200
     assert governed.result.requests == 1
+
+
+def test_a_stream_that_is_open_at_a_fork_breaks_in_the_child_at_once_and_stays_whole_in_the_parent(
+    provider: LoopingProvider,
+) -> None:
+    body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Go on."}], "stream": True}
+    with govern(provider) as governed, governed.http_client() as client:
+        request = client.build_request("POST", f"{provider.url}/v1/chat/completions", json=body)
+        stream = client.send(request, stream=True)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(4)  # closing must not wait for a thread that is in the other process
+            try:
+                stream.read()
+            except httpx2.RemoteProtocolError:
+                stream.close()
+                os._exit(0)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert b"[DONE]" in stream.read()
+    assert governed.result.turns == 1
 
 
 def test_a_sink_that_waits_for_a_request_of_its_own_run_is_an_error_and_no_deadlock(provider: LoopingProvider) -> None:

@@ -12,6 +12,8 @@ TOKEN_HEADER = "x-flyball-token"
 class GatewayAddress:
     """Gateway in the place of one provider."""
 
+    root: str
+    """Address of the gateway itself. It refuses all providers below it that it does not know."""
     url: str
     """Address without a version and without a secret. Requests need a stand-in key or the token in a header."""
     full_url: str

@@ -73,8 +73,10 @@ class Door:
 
     def build_address_for(self, upstream: Upstream) -> GatewayAddress:
         """Return what a program needs to reach an upstream, if it can send a header."""
+        root = f"http://{LOOPBACK}:{self._port}"
         return GatewayAddress(
-            url=f"http://{LOOPBACK}:{self._port}/{upstream.name}",
+            root=root,
+            url=f"{root}/{upstream.name}",
             full_url=self.build_address(upstream),
             version=upstream.version,
             token=self._token,
@@ -91,7 +93,7 @@ class Door:
         _, name, *_ = path.split("/")
         upstream = self._upstreams.get(name)
         if upstream is None:
-            raise Refused(404, "upstream_unknown", "no provider has this path")
+            raise Refused(404, "upstream_unknown", f"this gateway has {', '.join(self._upstreams)}, and not {name!r}")
         upstream, rest = upstream.split_path(path.removeprefix(f"/{name}"))
         token = token or secrets.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self._token.encode())
         keys = self._exchange_keys(upstream, headers, has_token=token)

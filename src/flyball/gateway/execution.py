@@ -12,7 +12,7 @@ from .conversations import Chat
 from .environment import check_ways_around
 from .gateway import Gateway
 from .gateway_options import GatewayOptions
-from .program import Program, find_program
+from .program import Program, check_program
 from .programs import Launch, create_launch
 from .programs.launch import HOW_TO_RUN_ANYWAY
 
@@ -44,8 +44,8 @@ class Execution:
 
 def execute(command: Sequence[str], options: GatewayOptions, on_start: Callable[[Gateway], None]) -> Execution:
     """Run a command under a gateway until both have ended."""
-    path = find_program(command, options.environment.get("PATH"))
-    with create_launch([path, *command[1:]], options.environment, options.upstreams) as launch:
+    with create_launch(command, options.environment, options.upstreams) as launch:
+        check_program(launch.command, launch.environment.get("PATH"))
         is_pointed = _prepare(launch, options)
         _check_plan(launch, options)
         gateway = Gateway(
@@ -75,7 +75,7 @@ def execute(command: Sequence[str], options: GatewayOptions, on_start: Callable[
 def _prepare(launch: Launch, options: GatewayOptions) -> bool:
     """Prepare a program; return whether it can be pointed at a gateway. Raises Ungoverned unless that is allowed."""
     try:
-        check_ways_around(options.environment)
+        check_ways_around(launch.environment)
         launch.prepare()
     except Ungoverned as error:
         if not options.allow_ungoverned:
@@ -87,8 +87,10 @@ def _prepare(launch: Launch, options: GatewayOptions) -> bool:
 
 def _check_plan(launch: Launch, options: GatewayOptions) -> None:
     """Raise UsageError for a share of a subscription that a known program does not use."""
-    if options.plan_share is not None and launch.title and not launch.is_plan:
-        raise UsageError(f"{launch.title} is not logged in to a subscription, so use --usd instead of --plan-share")
+    if options.plan_share is not None and launch.program is not None and not launch.is_plan:
+        raise UsageError(
+            f"{launch.program.title} is not logged in to a subscription, so use --usd instead of --plan-share"
+        )
 
 
 def _supervise(program: Program, gateway: Gateway) -> int | None:

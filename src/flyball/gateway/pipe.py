@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, MutableMapping
@@ -31,6 +32,7 @@ class Pipe:
         self.scope = scope
         self._body: bytes | None = body
         self._loop = loop
+        self._pid = os.getpid()
         self._left = asyncio.Event()
         self._room = asyncio.Event()
         self._lock = threading.Lock()
@@ -81,6 +83,8 @@ class Pipe:
 
     def leave(self) -> None:
         """Tell the app that the caller wants no more of the response."""
+        if self._is_forked:
+            return
         with self._lock:
             if self._has_left or self._has_ended or self.is_complete:
                 return
@@ -99,15 +103,16 @@ class Pipe:
 
     def wait_for_end(self, seconds: float) -> None:
         """Wait until the app has ended."""
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, PipeBroken):
             self._wait(self._find_end, seconds)
 
     async def await_end(self, seconds: float) -> None:
         """Wait until the app has ended, without blocking the event loop."""
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, PipeBroken):
             await self._await(self._find_end, seconds)
 
     def _wait(self, find: Callable[[Callable[[], object]], T | None], seconds: float | None) -> T:
+        self._check_process()
         found_more = threading.Event()
         while (found := find(found_more.set)) is None:
             if not found_more.wait(seconds):
@@ -116,6 +121,7 @@ class Pipe:
         return found
 
     async def _await(self, find: Callable[[Callable[[], object]], T | None], seconds: float | None) -> T:
+        self._check_process()
         call_soon = get_call_soon()
         while True:
             found_more = anyio.Event()
@@ -126,6 +132,15 @@ class Pipe:
                 await found_more.wait()
             if not found_more.is_set():
                 raise TimeoutError
+
+    @property
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._pid
+
+    def _check_process(self) -> None:
+        """Raise PipeBroken in a process that was forked meanwhile: the app goes on in the other one."""
+        if self._is_forked:
+            raise PipeBroken("the response belongs to the process that this one was forked from")
 
     def _take(self, wake: Callable[[], object]) -> Message | None:
         """Return the next part, or None if `wake` will be called for it."""

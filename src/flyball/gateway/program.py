@@ -113,12 +113,10 @@ def has_terminal() -> bool:
         os.close(terminal)
 
 
-def find_program(command: Sequence[str], path: str | None) -> str:
-    """Return the path of a command's program. Raises UsageError if there is none."""
+def check_program(command: Sequence[str], path: str | None) -> None:
+    """Raise UsageError if there is no program for a command."""
     import shutil
 
-    found = shutil.which(command[0], path=path)
-    if found is None:
+    if shutil.which(command[0], path=path) is None:
         reason = "it is not executable" if Path(command[0]).is_file() else "no such program was found"
         raise UsageError(f"{command[0]} cannot be run: {reason}")
-    return found

@@ -119,7 +119,8 @@ def claude() -> str:
 def codex() -> str:
     """It knows no address from the environment, only -c and config.toml."""
     home = Path(ENV.get("CODEX_HOME", HOME / ".codex"))
-    config = tomllib.loads((home / "config.toml").read_text()) if (home / "config.toml").is_file() else {}
+    is_read = (home / "config.toml").is_file() and "--ignore-user-config" not in ARGUMENTS
+    config = tomllib.loads((home / "config.toml").read_text()) if is_read else {}
     for index, word in enumerate(ARGUMENTS):
         if word == "-c":
             key, _, value = ARGUMENTS[index + 1].partition("=")
@@ -181,10 +182,14 @@ def pi() -> str:
 
 
 def cline() -> str:
+    if ENV.get("CLINE_SESSION_BACKEND_MODE") != "local":
+        return responses(direct("/v1"), "key of its hub, which runs already")
     path = Path(ENV.get("CLINE_PROVIDER_SETTINGS_PATH", HOME / ".cline/data/settings/providers.json"))
+    if (folder := option("--data-dir")) is not None:
+        path = Path(folder) / "settings/providers.json"
     stored = read(path)
     settings = stored["providers"][stored["lastUsedProvider"]]["settings"]
-    return responses(settings.get("baseUrl", direct("/v1")), settings["apiKey"])
+    return responses(settings.get("baseUrl", direct("/v1")), option("-k") or settings["apiKey"])
 
 
 def mini() -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from .claude import CLAUDE_CODE
 from .cline import CLINE
@@ -15,7 +18,8 @@ from .launch import Launch
 from .litellm_programs import AIDER, LLM, MINI, OPEN_INTERPRETER
 from .opencode import OPENCODE
 from .pi import PI
-from .recognition import identify
+from .recognition import find_hidden, identify
+from .wrappers import get_name, open_wrappers
 
 __all__ = ["KNOWN_PROGRAMS", "KnownProgram", "Launch", "SideRequest", "create_launch"]
 
@@ -39,7 +43,22 @@ KNOWN_PROGRAMS = (
 
 def create_launch(command: Sequence[str], environment: Mapping[str, str], named: Collection[str] = ()) -> Launch:
     """Return the launch of a command, with the known program that it runs."""
-    program, start = identify(command, KNOWN_PROGRAMS)
-    if program is None:
-        return Launch(command, environment)
-    return Launch(command, environment, program.title, program.version, start, named, program.prepare, program.point)
+    changed = dict(environment)
+    wrappers, inner = open_wrappers(command, changed)
+    path = shutil.which(inner[0], path=changed.get("PATH"))  # a link may lead to a known program
+    program, start = identify([path or inner[0], *inner[1:]], KNOWN_PROGRAMS)
+    command = [*wrappers, *inner]
+    if program is not None:
+        return Launch(command, changed, program, len(wrappers) + start, named)
+    hidden = find_hidden(inner, KNOWN_PROGRAMS)
+    if hidden is not None and (hidden.point is not None or not hidden.pointed_by):  # variables do not suffice
+        refuse = partial(_refuse_hidden, get_name(inner[0]))
+        return Launch(command, changed, replace(hidden, prepare=refuse, point=None, elsewhere=()))
+    return Launch(command, changed)
+
+
+def _refuse_hidden(name: str, launch: Launch) -> None:
+    raise launch.refuse(
+        f"{name} would start it, so that its command cannot be changed",
+        f"write flyball exec before the program itself, inside of {name}",
+    )

@@ -22,12 +22,11 @@ def _prepare(launch: Launch) -> None:
     for path in _list_project_files(launch):
         launch.check_address("anthropic", _ADDRESS, get_nested(launch.read_json(path), "env", _ADDRESS), path)
     settings = list(_iter_settings(launch))
-    variables = _merge_env(settings)
-    check_ways_around(variables, "the settings of Claude Code")
+    variables, managed = _merge_env(settings), _merge_env(_iter_managed(launch))
+    check_ways_around(variables | managed, "the settings of Claude Code")
     for name in (_ADDRESS, _HEADERS, *_KEYS):
         if variables.get(name):
             launch.environment[name] = variables[name]
-    managed = _merge_env(_iter_managed(launch))
     if managed.keys() & {_ADDRESS, _HEADERS, *_KEYS}:
         raise launch.refuse(
             "the settings of its administrator name an address or a key, and beat all others",
@@ -102,7 +101,19 @@ CLAUDE_CODE = KnownProgram(
     example='claude -p "fix the failing test"',
     enforced="all limits, also in its sub-agents",
     pointed_by="--settings with the address, which beats its settings files",
-    escapes=("web searches are billed per use and not counted as money",),
+    escapes=("under a limit of money, each request may make five web searches at most",),
+    elsewhere=(
+        "--bg",
+        "--background",
+        "--cloud",
+        "--environment",
+        "--desktop",
+        "agents",
+        "attach",
+        "respawn",
+        "remote-control",
+        "ultrareview",
+    ),
     packages=("@anthropic-ai/claude-code", "@anthropic-ai/claude-agent-sdk"),
     prepare=_prepare,
     point=_point,

@@ -11,19 +11,10 @@ from .settings_files import Json, get_nested, get_table
 
 _LOCAL = frozenset({"ollama", "ollama-chat", "lmstudio", "oss"})
 _SYSTEM = Path("/etc/codex/config.toml")
-_WITH_VALUE = frozenset(
-    {
-        "-c", "--config", "-m", "--model", "-p", "--profile", "-s", "--sandbox", "-a", "--ask-for-approval",
-        "-C", "--cd", "-i", "--image", "--add-dir", "--enable", "--disable", "--local-provider",
-    }
-)  # fmt: skip
-"""Options before a subcommand that take a value."""
 
 
 def _prepare(launch: Launch) -> None:
     config = _read_config(launch)
-    if _find_subcommand(launch.arguments) == "cloud":
-        raise launch.refuse("`codex cloud` runs at its vendor", "use codex exec")
     provider = _get_provider(launch, config)
     if "--oss" in launch.arguments or provider in _LOCAL:
         raise launch.refuse("it would ask a model on this machine directly", "leave out --oss")
@@ -51,21 +42,13 @@ def _prepare(launch: Launch) -> None:
         launch.is_plan = bool(login.get("tokens"))
 
 
-def _find_subcommand(arguments: list[str]) -> str | None:
-    words = iter(arguments)
-    for word in words:
-        if not word.startswith("-"):
-            return word
-        if word in _WITH_VALUE:
-            next(words, None)
-    return None
-
-
 def _read_config(launch: Launch) -> Json:
     """Return the configuration of the system and the user, with the profile that was chosen."""
     folder = launch.find_folder("CODEX_HOME", ".codex")
-    config = _read_toml(launch, _SYSTEM) | _read_toml(launch, folder / "config.toml")
-    profile = launch.get_option("--profile", "-p") or config.get("profile")
+    config = _read_toml(launch, _SYSTEM)
+    if "--ignore-user-config" not in launch.arguments:
+        config |= _read_toml(launch, folder / "config.toml")
+    profile = launch.get_option("--profile", "-p") or dict(_iter_config(launch)).get("profile") or config.get("profile")
     config |= get_table(config, "profiles", str(profile))  # where older versions have it
     return config | _read_toml(launch, folder / f"{profile}.config.toml")
 
@@ -106,18 +89,8 @@ def _unquote(value: str) -> str:
 
 def _pop_config(launch: Launch, key: str) -> str | None:
     """Take `-c key=value` out of the command, because it would beat what is added. Return the last value."""
-    kept, found, arguments = list[str](), None, launch.arguments
-    while arguments:
-        word = arguments.pop(0)
-        name, separator, value = word.partition("=")
-        if word in ("-c", "--config") and arguments and arguments[0].partition("=")[0].strip() == key:
-            found = _unquote(arguments.pop(0).partition("=")[2])
-        elif name in ("-c", "--config") and separator and value.partition("=")[0].strip() == key:
-            found = _unquote(value.partition("=")[2])
-        else:
-            kept.append(word)
-    launch.command[launch.start :] = kept
-    return found
+    found = launch.pop_option("-c", "--config", fits=lambda pair: pair.partition("=")[0].strip() == key)
+    return None if found is None else _unquote(found.partition("=")[2])
 
 
 def _read_provider(launch: Launch, config: Json, provider: str) -> None:
@@ -154,7 +127,11 @@ CODEX = KnownProgram(
     example='codex exec "fix the failing test"',
     enforced="all limits, with an API key",
     pointed_by="-c openai_base_url; its key in CODEX_API_KEY",
-    escapes=("a login with ChatGPT is refused before the start", "web searches are not counted as money"),
+    escapes=(
+        "a login with ChatGPT is refused before the start",
+        "under a limit of money, each request may make five web searches at most",
+    ),
+    elsewhere=("cloud", "remote-control", "agents", "queue", "daemon", "--remote"),
     packages=("@openai/codex",),
     prepare=_prepare,
     point=_point,

@@ -12,6 +12,7 @@ _PROVIDERS = {"anthropic": "anthropic", "openai": "openai", "gemini": "google"}
 _ADDRESSES = {"anthropic": "ANTHROPIC_BASE_URL", "openai": "OPENAI_BASE_URL", "google": "GOOGLE_GEMINI_BASE_URL"}
 _PROVIDER = re.compile(r"""^(?P<lead>\s*(?:-\s+)?)provider:\s*["']?(?P<name>[\w-]+)["']?\s*(?:#.*)?$""")
 _ADDRESS = re.compile(r"""^\s*(?P<dash>-\s+)?apiBase:\s*["']?(?P<url>[^\s"'#]+)""")
+_KEY = re.compile(r"""\b(provider|apiBase|requestOptions)["']?\s*:""")
 _START = """\
 name: flyball
 version: 1.0.0
@@ -47,12 +48,22 @@ def _read_lines(launch: Launch) -> list[str]:
 
 
 def _prepare(launch: Launch) -> None:
+    for option in ("--model", "--agent"):
+        if launch.get_option(option) is not None:
+            raise launch.refuse(f"{option} takes a model from its hub", "write the model in its configuration file")
     lines = _read_lines(launch)
     if any(re.match(r"\s*(-\s+)?uses:", line) for line in lines):
         raise launch.refuse("`uses:` in its configuration takes models from its hub", "write the models in the file")
+    for number, line in enumerate(lines, 1):
+        key = _KEY.search(line.partition(" #")[0])
+        if key and not line.lstrip().startswith("#") and not (_PROVIDER.match(line) or _ADDRESS.match(line)):
+            raise launch.refuse(
+                f"its configuration has {key[1]} in line {number} in a way that cannot be changed",
+                "write `provider: NAME` and `apiBase: URL` without quotes in lines of their own, and no requestOptions",
+            )
     names = [match["name"] for line in lines if (match := _PROVIDER.match(line))]
     if not names:
-        raise launch.refuse("its configuration names no provider in lines of its own", "write `provider: anthropic`")
+        raise launch.refuse("its configuration names no provider", "write `provider: anthropic`")
     others = sorted({name for name in names if name not in _PROVIDERS})
     if others:
         raise launch.refuse(
@@ -116,6 +127,7 @@ CONTINUE = KnownProgram(
     enforced="all limits, with Anthropic, OpenAI and Gemini",
     pointed_by="--config with a temporary copy that has the address",
     escapes=("models of its hub and other providers are refused before the start",),
+    elsewhere=("remote",),
     packages=("@continuedev/cli",),
     prepare=_prepare,
     point=_point,

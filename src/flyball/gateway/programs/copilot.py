@@ -51,6 +51,7 @@ COPILOT = KnownProgram(
     enforced="all limits, with a provider of yours",
     pointed_by="COPILOT_PROVIDER_BASE_URL",
     escapes=("its own service is refused before the start",),
+    elsewhere=("--connect",),
     packages=("@github/copilot",),
     prepare=_prepare_copilot,
     point=_point_copilot,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ _QWEN = (
     ("OPENAI_BASE_URL", "baseUrl", ("--openai-base-url", "--openaiBaseUrl")),
 )
 """Variable, key in its settings, and options that say the same."""
+_QWEN_SYSTEM = {"darwin": Path("/Library/Application Support/QwenCode"), "linux": Path("/etc/qwen-code")}
 _AGENT = ("GeminiCLI",)
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
@@ -61,7 +61,7 @@ def _point_gemini(launch: Launch) -> None:
     """Choose the API key in a copy of its folder. System settings would beat that, but must be files of root."""
     folder = _find_gemini_home(launch) / ".gemini"
     settings = launch.read_json(folder / "settings.json")
-    copy = launch.mirror(folder, {"settings.json": json.dumps(_choose_key(settings))})
+    copy = launch.mirror(folder, {"settings.json": _choose_key(settings)})
     launch.set(_HOME_VARIABLE, str(copy.parent))
     launch.changes.append(f"its API key is used: {_HOME_VARIABLE} names a temporary copy of its folder")
 
@@ -126,8 +126,15 @@ def _prepare_qwen(launch: Launch) -> None:
 
 
 def _iter_qwen_settings(launch: Launch) -> Iterator[Json]:
-    for path in (launch.folder / ".qwen" / "settings.json", launch.find_home() / ".qwen" / "settings.json"):
-        yield launch.read_json(path)
+    """Yield the settings of the system, the project and the user, the strongest first."""
+    system = _QWEN_SYSTEM.get(sys.platform, _QWEN_SYSTEM["linux"])
+    for path in (
+        launch.environment.get("QWEN_CODE_SYSTEM_SETTINGS_PATH") or system / "settings.json",
+        launch.folder / ".qwen" / "settings.json",
+        launch.find_folder("QWEN_HOME", ".qwen") / "settings.json",
+        launch.environment.get("QWEN_CODE_SYSTEM_DEFAULTS_PATH") or system / "system-defaults.json",
+    ):
+        yield launch.read_json(Path(path))
 
 
 def _point_qwen(launch: Launch) -> None:

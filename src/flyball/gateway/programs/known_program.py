@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from .launch import Launch
+if TYPE_CHECKING:
+    from .launch import Launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,8 @@ class KnownProgram:
     """What is done so that it asks the gateway, for people. Empty if it cannot be."""
     escapes: tuple[str, ...] = ()
     """What does not come through the gateway, for people."""
+    elsewhere: tuple[str, ...] = ()
+    """Options and commands of it with which another process, or its vendor, runs the loop. They are refused."""
     packages: tuple[str, ...] = ()
     """Names of its packages, as npx, uvx and folders of modules have them."""
     modules: tuple[str, ...] = ()

@@ -8,11 +8,14 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ...errors import Ungoverned
 from ..address import GatewayAddress
 from .settings_files import Json, parse_dotenv, strip_comments
+
+if TYPE_CHECKING:
+    from .known_program import KnownProgram
 
 HOW_TO_RUN_ANYWAY = " (--allow-ungoverned runs it anyway)"
 
@@ -24,18 +27,12 @@ class Launch:
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
-        title: str = "",
-        version: str = "",
+        program: KnownProgram | None = None,
         start: int = 1,
         named: Collection[str] = (),
-        prepare: Callable[[Launch], None] | None = None,
-        point: Callable[[Launch], None] | None = None,
     ) -> None:
-        self.title = title
-        """Name of the program, for people. Empty if it is not known."""
-        self.version = version
-        """Version of the program that was tested."""
-        self._steps = prepare, point
+        self.program = program
+        """Program that the command runs. None if it is not known."""
         self._given = tuple(command), dict(environment)
         self.command = list(command)
         self.start = start
@@ -57,20 +54,30 @@ class Launch:
         self.addresses: Mapping[str, GatewayAddress] = {}
         """Gateway in the place of each provider."""
         self._folder: Path | None = None
-        self._mirrors: list[tuple[Path, Path, frozenset[str]]] = []
+        self._mirrors: list[tuple[Path, Path, Mapping[str, Json]]] = []
 
     def prepare(self) -> None:
         """Read the program's own settings. Raises Ungoverned if it cannot be pointed at a gateway."""
-        prepare, _ = self._steps
-        if prepare is not None:
-            prepare(self)
+        if self.program is None:
+            return
+        self._check_elsewhere(self.program)
+        if self.program.prepare is not None:
+            self.program.prepare(self)
 
     def point(self, governed: Mapping[str, str], addresses: Mapping[str, GatewayAddress]) -> None:
         """Point the program at the gateway. Raises Ungoverned if that is not possible."""
         self.governed, self.addresses = dict(governed), addresses
-        _, point = self._steps
-        if point is not None:
-            point(self)
+        if self.program is not None and self.program.point is not None:
+            self.program.point(self)
+
+    def _check_elsewhere(self, program: KnownProgram) -> None:
+        """Refuse options and commands of a program with which another process, or its vendor, runs the loop."""
+        words = self.arguments
+        before = words[: words.index("--")] if "--" in words else words
+        found = next((word for word in before if word.partition("=")[0] in program.elsewhere), None)
+        if found is not None:
+            name = found.partition("=")[0]
+            raise self.refuse(f"with {name}, its loop runs in another process or at its vendor", f"leave out {name}")
 
     def reset(self, change: str) -> None:
         """Return to the command as it was given."""
@@ -82,7 +89,9 @@ class Launch:
         """Return a sentence for people about what was done to the command, if anything was."""
         if not self.changes:
             return ()
-        title = f"{self.title} (tested with {self.version}): " if self.governed else ""
+        title = ""
+        if self.program is not None and self.governed:
+            title = f"{self.program.title} (tested with {self.program.version}): "
         return (f"{title}{'; '.join(self.changes)}",)
 
     @property
@@ -92,7 +101,8 @@ class Launch:
 
     def refuse(self, reason: str, remedy: str) -> Ungoverned:
         """Return the error for a program that would go around the gateway."""
-        return Ungoverned(f"NOT GOVERNED: {self.title}: {reason}: {remedy}{HOW_TO_RUN_ANYWAY}")
+        title = "" if self.program is None else f"{self.program.title}: "
+        return Ungoverned(f"NOT GOVERNED: {title}{reason}: {remedy}{HOW_TO_RUN_ANYWAY}")
 
     def check_address(self, provider: str, variable: str, url: object, source: Path) -> None:
         """Refuse an address in a file of the project: the key of the user would be sent to whoever wrote that file."""
@@ -111,43 +121,37 @@ class Launch:
         self.governed[variable] = value
 
     def iter_options(self, *names: str) -> Iterator[str]:
-        """Yield the values of an option, written as `--name value` or `--name=value`."""
-        arguments = self.arguments
-        for index, word in enumerate(arguments):
-            if word == "--":
-                return
-            name, separator, value = word.partition("=")
-            if name not in names:
-                continue
-            if separator:
-                yield value
-            elif index + 1 < len(arguments):
-                yield arguments[index + 1]
+        """Yield the values of an option, written as `--name value`, `--name=value` or `-nvalue`."""
+        yield from (value for _, _, value in self._find_options(names))
 
     def get_option(self, *names: str) -> str | None:
         """Return the last value of an option, or None."""
         values = list(self.iter_options(*names))
         return values[-1] if values else None
 
-    def pop_option(self, *names: str) -> str | None:
-        """Take an option out of the command and return its last value. None if it is not there."""
-        kept, value, index = list[str](), None, 0
-        arguments = self.arguments
-        while index < len(arguments):
-            word = arguments[index]
-            name, separator, text = word.partition("=")
-            if word == "--":
-                break
-            if name in names and separator:
-                value = text
-            elif name in names and index + 1 < len(arguments):
-                index += 1
-                value = arguments[index]
-            else:
-                kept.append(word)
-            index += 1
-        self.command[self.start :] = [*kept, *arguments[index:]]
-        return value
+    def pop_option(self, *names: str, fits: Callable[[str], bool] | None = None) -> str | None:
+        """Take an option out of the command, if its value fits. Return the last value, or None."""
+        found = [option for option in self._find_options(names) if fits is None or fits(option[2])]
+        for index, words, _ in reversed(found):
+            del self.command[self.start + index : self.start + index + words]
+        return found[-1][2] if found else None
+
+    def _find_options(self, names: Collection[str]) -> list[tuple[int, int, str]]:
+        """Return the index of each such option among the arguments, its number of words, and its value."""
+        arguments, index = self.arguments, 0
+        found: list[tuple[int, int, str]] = []
+        while index < len(arguments) and arguments[index] != "--":
+            word, words = arguments[index], 1
+            name, separator, value = word.partition("=")
+            if word in names and index + 1 < len(arguments):
+                words = 2
+                found.append((index, words, arguments[index + 1]))
+            elif name in names and separator:
+                found.append((index, words, value))
+            elif word[:2] in names and word[2:]:
+                found.append((index, words, word[2:]))
+            index += words
+        return found
 
     def find_home(self) -> Path:
         """Return the home of the user."""
@@ -197,20 +201,20 @@ class Launch:
         path.write_text(text, "utf-8")
         return path
 
-    def mirror(self, folder: Path, files: Mapping[str, str]) -> Path:
-        """Return a temporary folder that stands for a folder of the program, with some files replaced.
+    def mirror(self, folder: Path, files: Mapping[str, Json]) -> Path:
+        """Return a temporary folder that stands for a folder of the program, with some JSON files replaced.
 
-        All other entries are links to the real ones. What the program creates goes back to its folder at the end.
+        All other entries are links to the real ones. What the program itself writes goes back to its folder at the end.
         """
         copy = self._find_folder() / folder.name
         copy.mkdir(mode=0o700)
         for entry in folder.iterdir() if folder.is_dir() else ():
             if entry.name not in files:
                 (copy / entry.name).symlink_to(entry.absolute(), target_is_directory=entry.is_dir())
-        for name, text in files.items():
+        for name, content in files.items():
             (copy / name).touch(0o600)
-            (copy / name).write_text(text, "utf-8")
-        self._mirrors.append((copy, folder, frozenset(files)))
+            (copy / name).write_text(json.dumps(content), "utf-8")
+        self._mirrors.append((copy, folder, files))
         return copy
 
     def _find_folder(self) -> Path:
@@ -226,14 +230,35 @@ class Launch:
 
     def close(self) -> None:
         """Remove the temporary files, and keep what the program created beside them."""
-        for copy, folder, replaced in self._mirrors:
+        for copy, folder, files in self._mirrors:
             for entry in copy.iterdir():
-                if entry.name in replaced or entry.is_symlink():
+                if entry.is_symlink():
                     continue
-                with suppress(OSError):
-                    folder.mkdir(parents=True, exist_ok=True)
-                    shutil.move(entry, folder / entry.name)
+                with suppress(OSError, ValueError):
+                    if entry.name in files:
+                        _write_back(folder / entry.name, files[entry.name], json.loads(entry.read_text("utf-8")))
+                    elif entry.is_dir():
+                        shutil.copytree(entry, folder / entry.name, symlinks=True, dirs_exist_ok=True)
+                    else:
+                        folder.mkdir(parents=True, exist_ok=True)
+                        shutil.move(entry, folder / entry.name)
         self._mirrors.clear()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+
+def _write_back(path: Path, given: Json, written: object) -> None:
+    """Put what the program changed in its copy of a settings file, such as a renewed login, into the file itself."""
+    if not isinstance(written, dict):
+        return
+    settings = cast("Json", written)
+    changed = {name: value for name, value in settings.items() if given.get(name) != value}
+    if not changed:
+        return
+    own: Json = json.loads(path.read_text("utf-8")) if path.is_file() else {}  # one with comments stays as it is
+    text = json.dumps(own | changed, indent=2)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.touch(0o600)
+    path.write_text(text, "utf-8")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from .known_program import KnownProgram
@@ -13,21 +14,23 @@ _READ = (
     "ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE", "ANTHROPIC_API_KEY",
 )  # fmt: skip
 _GOVERNED = frozenset({"openai", "anthropic"})
-_PREFIXES = frozenset(
-    {
-        "azure", "azure_ai", "bedrock", "cerebras", "cohere", "databricks", "deepseek", "fireworks_ai", "gemini",
-        "github", "github_copilot", "groq", "huggingface", "mistral", "nvidia_nim", "ollama", "ollama_chat",
-        "openrouter", "perplexity", "replicate", "sagemaker", "together_ai", "vertex_ai", "watsonx", "xai",
-    }
-)  # fmt: skip
-"""Providers that LiteLLM asks at addresses of their own."""
+_MODEL = re.compile(
+    r"(openai|anthropic|text-completion-openai)/.+|(gpt|o\d|claude|chatgpt|codex|ft:gpt)[^/]*", re.IGNORECASE
+)
+"""Names of models that LiteLLM asks at OpenAI and Anthropic. It knows 160 other providers, more with each version."""
+_AIDER_MODELS = frozenset({"sonnet", "opus", "haiku", "4", "4o", "4-turbo", "35turbo", "35-turbo", "3"})
+"""Short names that aider has for such models."""
+_MINI_SETTING = re.compile(r"""\b(model_name|model_class|api_base|base_url)["']?\s*[:=]\s*["']?([^\s"'#,}]+)""")
 
 
 def _check_model(launch: Launch, model: str | None) -> None:
-    prefix = model.partition("/")[0] if model and "/" in model else None
-    if prefix in _PREFIXES:
+    if model is None:
         raise launch.refuse(
-            f"{model} is asked without the gateway",
+            "it chooses a model of any provider by itself", "name one of OpenAI or Anthropic with --model"
+        )
+    if not _MODEL.fullmatch(model):
+        raise launch.refuse(
+            f"{model} may be asked without the gateway",
             f"use a model of {' or '.join(sorted(_GOVERNED))}, or --upstream openai=URL with openai/NAME "
             "for a compatible provider",
         )
@@ -45,8 +48,28 @@ def _adopt(launch: Launch, path: Path) -> dict[str, str]:
 def _prepare_mini(launch: Launch) -> None:
     folder = launch.find_folder("MSWEA_GLOBAL_CONFIG_DIR", ".config", "mini-swe-agent")
     variables = _adopt(launch, folder / ".env")
-    name = "MSWEA_MODEL_NAME"
-    _check_model(launch, launch.get_option("--model", "-m") or launch.environment.get(name) or variables.get(name))
+    own = variables | launch.environment
+    given = list(launch.iter_options("--config", "-c")) or [own.get("MSWEA_MINI_CONFIG_PATH", "")]
+    settings = {name: value for spec in given for name, value in _read_mini_settings(launch, spec, own)}
+    kind = launch.get_option("--model-class") or settings.get("model_class", "litellm")
+    if not kind.startswith("litellm"):
+        raise launch.refuse(f"its model class {kind} asks a service of its own", "use litellm")
+    if settings.keys() & {"api_base", "base_url"}:
+        raise launch.refuse(
+            "its configuration names an address", "export OPENAI_BASE_URL or ANTHROPIC_BASE_URL instead"
+        )
+    _check_model(
+        launch, launch.get_option("--model", "-m") or settings.get("model_name") or own.get("MSWEA_MODEL_NAME")
+    )
+
+
+def _read_mini_settings(launch: Launch, spec: str, own: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the settings of the model in `key=value` or in a file."""
+    if "=" not in spec:
+        path = Path(spec).with_suffix(".yaml") if spec else Path()
+        folder = launch.folder / own.get("MSWEA_CONFIG_DIR", ".")
+        spec = launch.read_text(launch.folder / path) or launch.read_text(folder / path)
+    return _MINI_SETTING.findall(spec)
 
 
 MINI = KnownProgram(
@@ -57,7 +80,7 @@ MINI = KnownProgram(
     example='mini --yolo --exit-immediately -m anthropic/claude-sonnet-4-5 -t "fix the failing test"',
     enforced="all limits, with Anthropic and OpenAI",
     pointed_by="the usual variables",
-    escapes=("models of other providers are refused if --model or its settings name them",),
+    escapes=("models of other providers are refused before the start",),
     packages=("mini-swe-agent",),
     modules=("minisweagent",),
     other_names=("mini-swe-agent",),
@@ -66,7 +89,9 @@ MINI = KnownProgram(
 
 
 def _prepare_interpreter(launch: Launch) -> None:
-    _check_model(launch, launch.get_option("--model", "-m"))
+    if any(word in ("--local", "-l", "--os") for word in launch.arguments):
+        raise launch.refuse("it would ask another model directly", "use --model")
+    _check_model(launch, launch.get_option("--model", "-m") or "gpt-4o")
     for name, options in (("OPENAI_BASE_URL", ("--api_base", "-ab")), ("OPENAI_API_KEY", ("--api_key", "-ak"))):
         value = launch.pop_option(*options)
         if value:
@@ -81,7 +106,7 @@ OPEN_INTERPRETER = KnownProgram(
     example="interpreter -y --model claude-sonnet-4-5",
     enforced="all limits, with Anthropic and OpenAI",
     pointed_by="the usual variables",
-    escapes=("code that it runs can ask any address",),
+    escapes=("models of other providers are refused before the start", "code that it runs can ask any address"),
     packages=("open-interpreter",),
     modules=("interpreter",),
     other_names=("open-interpreter",),
@@ -93,8 +118,10 @@ def _prepare_aider(launch: Launch) -> None:
     """Read what aider reads. Its `.env` beats the environment, so an address there cannot be moved."""
     files = (launch.find_home() / ".env", launch.folder / ".env", Path(launch.get_option("--env-file") or ".env"))
     names = {"OPENAI_API_BASE", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE", "AIDER_OPENAI_API_BASE"}
+    own: dict[str, str] = {}
     for path in files:
         variables = launch.read_dotenv(path)
+        own |= variables
         found = sorted(names & variables.keys())
         if found:
             raise launch.refuse(f"{found[0]} in {path} beats the environment", "export it instead of writing it there")
@@ -109,7 +136,11 @@ def _prepare_aider(launch: Launch) -> None:
         value = launch.pop_option(option)
         if value:
             launch.environment[name] = value
-    _check_model(launch, launch.get_option("--model") or launch.environment.get("AIDER_MODEL"))
+    own |= launch.environment
+    for option in ("--model", "--weak-model", "--editor-model"):
+        model = launch.get_option(option) or own.get(f"AIDER{option.replace('-', '_').upper()[1:]}")
+        if model not in _AIDER_MODELS and (model or option == "--model"):
+            _check_model(launch, model)
 
 
 AIDER = KnownProgram(
@@ -120,7 +151,10 @@ AIDER = KnownProgram(
     example='aider --model sonnet --message "fix the failing test"',
     enforced="all limits, with Anthropic and OpenAI",
     pointed_by="the usual variables",
-    escapes=("addresses in .env are refused before the start; those in .aider.conf.yml are not seen",),
+    escapes=(
+        "models of other providers and addresses in .env are refused before the start",
+        "those in .aider.conf.yml are not seen, so --model is needed",
+    ),
     packages=("aider-chat", "aider"),
     modules=("aider",),
     prepare=_prepare_aider,
@@ -144,7 +178,7 @@ def _point_llm(launch: Launch) -> None:
     if not keys:
         return
     given = {name: launch.governed.get(f"{name.upper()}_API_KEY") for name in _GOVERNED & keys.keys()}
-    copy = launch.mirror(folder, {"keys.json": json.dumps(given)})
+    copy = launch.mirror(folder, {"keys.json": given})
     launch.set("LLM_USER_PATH", str(copy))
     launch.changes.append(
         f"LLM_USER_PATH names a temporary copy of its folder with keys for {' and '.join(sorted(given))}"

@@ -17,7 +17,7 @@ _VARIABLES = {
 }
 """Variables of address and key by provider."""
 _MANAGED = (Path("/etc/opencode"), Path("/Library/Application Support/opencode"))
-_CONTENT = "OPENCODE_CONFIG_CONTENT"
+_CONTENT, _LOGINS = "OPENCODE_CONFIG_CONTENT", "OPENCODE_AUTH_CONTENT"
 
 
 def _prepare(launch: Launch) -> None:
@@ -50,6 +50,9 @@ def _prepare(launch: Launch) -> None:
 
 
 def _read_logins(launch: Launch) -> Json:
+    given = launch.environment.get(_LOGINS)
+    if given:
+        return launch.parse_json(given, _LOGINS)
     return launch.read_json(launch.find_folder("XDG_DATA_HOME", ".local", "share") / "opencode" / "auth.json")
 
 
@@ -119,6 +122,7 @@ OPENCODE = KnownProgram(
     enforced="all limits, with API keys of Anthropic, OpenAI and Google",
     pointed_by="OPENCODE_CONFIG_CONTENT with the addresses, which beats its config files",
     escapes=("other providers and logins with a subscription are refused or disabled",),
+    elsewhere=("attach", "--attach"),
     packages=("opencode-ai",),
     prepare=_prepare,
     point=_point,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from .known_program import KnownProgram, SideRequest
@@ -15,6 +14,19 @@ _PROVIDERS = {
     "openai": ("OPENAI_BASE_URL", "OPENAI_API_KEY"),
     "google": ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"),
 }
+
+_OTHERS = (
+    "amazon-bedrock", "ant-ling", "azure-openai-responses", "baseten", "cerebras", "cloudflare-ai-gateway",
+    "cloudflare-workers-ai", "deepseek", "fireworks", "github-copilot", "google-vertex", "groq", "huggingface",
+    "kimi-coding", "meta", "minimax", "minimax-cn", "mistral", "moonshotai", "moonshotai-cn", "nvidia", "openai-codex",
+    "opencode", "opencode-go", "openrouter", "qwen-token-plan", "qwen-token-plan-cn", "qwen-token-plan-individual",
+    "together", "vercel-ai-gateway", "xai", "xiaomi", "xiaomi-token-plan-ams", "xiaomi-token-plan-cn",
+    "xiaomi-token-plan-sgp", "zai", "zai-coding-cn",
+)  # fmt: skip
+"""Providers that it has besides. Their addresses lead to the gateway too, which refuses them."""
+
+_LOGINS_WITH_ADDRESS = frozenset({"github-copilot", "radius"})
+"""Logins that bring an address, which beats the one in models.json."""
 
 
 def _find_folder(launch: Launch) -> Path:
@@ -53,23 +65,32 @@ def _point(launch: Launch) -> None:
     folder = _find_folder(launch)
     models, logins = launch.read_json(folder / "models.json"), launch.read_json(folder / "auth.json")
     providers = get_table(models, "providers")
-    files: dict[str, str] = {}
+    kept = {name: login for name, login in logins.items() if name not in _LOGINS_WITH_ADDRESS}
+    for name in {*_OTHERS, *providers} - _PROVIDERS.keys():
+        providers[name] = _move(get_table(providers, name), f"{launch.addresses['anthropic'].root}/{name}")
     for name, (_, variable) in _PROVIDERS.items():
         address = launch.addresses[name]
         url = address.url if name == "anthropic" else address.versioned_url
         entry: Json = get_table(providers, name)
         headers = get_table(entry, "headers") | address.headers
-        providers[name] = entry | {"baseUrl": url, "headers": headers}
+        providers[name] = _move(entry, url) | {"headers": headers}
         stand_in = launch.governed.get(variable)
         if stand_in and "apiKey" in entry:
             providers[name]["apiKey"] = stand_in
         if stand_in and get_nested(logins, name, "key"):
-            logins[name] = {**logins[name], "key": stand_in}
-            files["auth.json"] = json.dumps(logins)
-    files["models.json"] = json.dumps(models | {"providers": providers})
+            kept[name] = {**logins[name], "key": stand_in}
+    files: dict[str, Json] = {"models.json": models | {"providers": providers}}
+    if kept != logins:
+        files["auth.json"] = kept
     copy = launch.mirror(folder, files)
     launch.set(_VARIABLE, str(copy))
-    launch.changes.append(f"{_VARIABLE} names a temporary copy of its folder with the addresses in {', '.join(files)}")
+    launch.changes.append(f"{_VARIABLE} names a temporary copy of its folder with the addresses in models.json")
+
+
+def _move(entry: Json, url: str) -> Json:
+    """Return the entry of a provider with another address, which its models have too."""
+    models = [{**model, "baseUrl": url} if "baseUrl" in model else model for model in entry.get("models", ())]
+    return entry | {"baseUrl": url} | ({"models": models} if models else {})
 
 
 PI = KnownProgram(
@@ -80,7 +101,10 @@ PI = KnownProgram(
     example='pi --provider anthropic -p "fix the failing test"',
     enforced="all limits, with Anthropic, OpenAI and Google",
     pointed_by="a temporary copy of its folder, with the addresses in models.json",
-    escapes=("other providers are refused before the start, but a person can choose one with /model",),
+    escapes=(
+        "other providers are refused before the start, or by the gateway",
+        "providers that an extension adds are not seen",
+    ),
     packages=("@mariozechner/pi-coding-agent", "@earendil-works/pi-coding-agent"),
     prepare=_prepare,
     point=_point,

@@ -1,4 +1,4 @@
-"""Recognition of a known program in a command line, also behind npx, uvx, `python -m` and `node FILE`."""
+"""Recognition of a known program in a command, also behind npx, uvx, `python -m` and `node FILE`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 from .known_program import KnownProgram
+from .wrappers import get_name, iter_hidden, open_wrappers, skip_options
 
 _RUNNERS = {
     "npx": 0,
@@ -24,9 +25,14 @@ _RUNNERS = {
 }
 """Programs that run packages, with the number of words of their own command, such as `exec` or `dlx`."""
 _WITH_VALUE = frozenset(
-    {"-p", "--package", "-c", "--call", "--from", "--with", "--python", "--index", "--prefix", "-w", "--directory"}
-)
+    {
+        "-p", "--package", "-c", "--call", "--from", "--with", "--with-editable", "--with-requirements", "--python",
+        "--index", "--index-url", "--prefix", "-w", "--directory", "--project", "--extra", "--group", "--env-file",
+    }
+)  # fmt: skip
 """Options of the runners that take a value."""
+_LOADERS = frozenset({"-r", "--require", "--import", "--loader", "--env-file", "-C", "--conditions"})
+"""Options of node that take a value."""
 _PYTHON = re.compile(r"python[\d.]*|pypy[\d.]*")
 _INTERPRETERS = frozenset({"node", "bun", "deno", "nodejs"})
 _MODULE_FOLDER = re.compile(r"(?:node_modules|site-packages)/((?:@[^/]+/)?[^/]+)/")
@@ -35,34 +41,43 @@ _MODULE_FOLDER = re.compile(r"(?:node_modules|site-packages)/((?:@[^/]+/)?[^/]+)
 def identify(command: Sequence[str], programs: Iterable[KnownProgram]) -> tuple[KnownProgram | None, int]:
     """Return the known program that a command runs, and the index of its first argument. None if it is not known."""
     known = tuple(programs)
-    name = _get_name(command[0])
+    name = get_name(command[0])
     found = _find_by_name(name, known) or _find_by_path(command[0], known)
     if found is not None:
         return found, 1
     if name in _RUNNERS:
-        return _identify_package(command, 1 + _RUNNERS[name], known)
+        own = 1 + _RUNNERS[name] + ("tool" in command[1:2])
+        return _identify_package(command, own, known)
     if _PYTHON.fullmatch(name):
         return _identify_python(command, known)
     if name in _INTERPRETERS:
-        at = next((index for index, word in enumerate(command[1:], 1) if not word.startswith("-")), None)
-        return (None, 0) if at is None else (_find_by_path(command[at], known), at + 1)
-    if name == "env":
-        at = next((i for i, word in enumerate(command[1:], 1) if "=" not in word and not word.startswith("-")), None)
-        if at is not None:
-            found, start = identify(command[at:], known)
-            return found, start + at
+        at = skip_options(command, 1, _LOADERS)
+        return (_find_by_path(command[at], known), at + 1) if at < len(command) else (None, 0)
     return None, 0
+
+
+def find_hidden(command: Sequence[str], programs: Iterable[KnownProgram]) -> KnownProgram | None:
+    """Return the known program that a shell or the like starts by itself, where its command cannot be changed."""
+    known = tuple(programs)
+    for words in iter_hidden(command):
+        _, inner = open_wrappers(words, {})
+        found, _ = identify(inner, known)
+        found = found or find_hidden(inner, known)
+        if found is not None:
+            return found
+    return None
 
 
 def _identify_package(
     command: Sequence[str], at: int, known: tuple[KnownProgram, ...]
 ) -> tuple[KnownProgram | None, int]:
-    while at < len(command) and command[at].startswith("-"):
-        at += 1 if "=" in command[at] or command[at] not in _WITH_VALUE else 2
+    at = skip_options(command, at, _WITH_VALUE)
     if at >= len(command):
         return None, 0
     word = re.sub(r"(?<!^)(@|==|~=|>=|\[).*", "", command[at])
-    found = _find_by_name(word, known) or next((program for program in known if word in program.packages), None)
+    found = _find_by_name(word, known) or next(
+        (program for program in known if word in (*program.packages, *program.modules)), None
+    )
     if found is None and _PYTHON.fullmatch(word):
         found, start = _identify_python(command[at:], known)
         return found, start + at
@@ -80,12 +95,8 @@ def _identify_python(command: Sequence[str], known: tuple[KnownProgram, ...]) ->
     if at is None or "-c" in command[1:at]:
         return None, 0
     is_script = PurePath(command[at]).suffix in ("", ".py") and Path(command[at]).parent.name == "bin"
-    found = _find_by_name(_get_name(command[at]), known) if is_script else None
+    found = _find_by_name(get_name(command[at]), known) if is_script else None
     return found or _find_by_path(command[at], known), at + 1
-
-
-def _get_name(path: str) -> str:
-    return PurePath(path).name.removesuffix(".exe").removesuffix(".cmd")
 
 
 def _find_by_name(name: str, known: Iterable[KnownProgram]) -> KnownProgram | None:
