@@ -20,6 +20,7 @@ from flyball.gateway.gateway_options import GatewayOptions
 from flyball.gateway.providers import find_upstreams
 from flyball.governor.reservation import Need
 from flyball.result import Stop
+from flyball.testing.server.looping import is_last_request
 
 ENVIRONMENT = {"OPENAI_API_KEY": "sk-real-key-of-the-user"}
 PORT = 1
@@ -29,7 +30,7 @@ INPUT_PRICE, OUTPUT_PRICE = 2_500, 10_000
 """Billionths of a dollar for a token of gpt-4o."""
 MAX_INPUT_PRICE, MAX_OUTPUT_PRICE = 4_250, 17_000
 """The same with the dearest service tier, at which a request without reported usage counts."""
-TOKENS_PER_BYTE, BLOB_BYTES, BLOB_TOKENS = 0.4, 2_000, 1_600
+TOKENS_PER_BYTE, BLOB_BYTES, BLOB_TOKENS, REPORT_REQUEST_TOKENS = 0.4, 2_000, 1_600, 250
 
 
 @dataclass
@@ -82,6 +83,7 @@ class Provider(httpx2.AsyncBaseTransport):
         size -= sum(blobs)
         known = self._find_known(body)
         estimate = known.estimate(size, len(blobs))
+        estimate += REPORT_REQUEST_TOKENS if is_last_request(body) else 0
         limit: int = body["max_completion_tokens"]  # always set, because money is limited
         fault = self.random.choice(FAULTS)
         try:

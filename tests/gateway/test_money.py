@@ -5,11 +5,12 @@ import json
 import pytest
 
 from flyball import Limits
+from flyball.gateway import Gateway, GatewayOptions
 from flyball.models.catalog import price_of
 from flyball.request import Usage
 from flyball.testing.server import LoopingProvider
 
-from .conftest import Run, environment_for
+from .conftest import Run, ask, environment_for
 
 REPORT = "The report: the task is not finished."
 
@@ -72,3 +73,44 @@ def test_a_reply_without_usage_counts_at_an_estimate_below_its_reservation(run: 
     assert (ran.code, ran.output.strip()) == (0, REPORT)
     billed = sum(usage.total for usage in provider.billed)
     assert billed <= result.budgets["tokens"].used <= 8_000
+
+
+PROMPT = [{"role": "user", "content": "Go."}]
+
+
+def test_alternative_replies_are_reserved_and_lowered_together() -> None:
+    body = {"model": "gpt-4o", "messages": PROMPT, "n": 8, "max_tokens": 2_000}
+    with LoopingProvider(output_tokens=2_000) as provider:
+        options = GatewayOptions(limits=Limits(turns=50, usd=0.05), environment=environment_for(provider))
+        with Gateway(options) as gateway:
+            for _ in range(8):
+                ask(gateway, "/chat/completions", body, x_flyball_run="one")
+    assert provider.requests[0].body["max_tokens"] < 700
+    assert cost_of(provider.billed) == gateway.result.budgets["usd"].used <= 0.05 * 10**9
+    assert "n" not in provider.requests[-1].body  # one report is enough
+    assert provider.last_requests == 1
+
+
+def test_alternative_replies_of_gemini_are_reserved_together() -> None:
+    config = {"candidateCount": 4, "maxOutputTokens": 8_000}
+    body = {"contents": [{"role": "user", "parts": [{"text": "Go."}]}], "generationConfig": config}
+    with LoopingProvider(output_tokens=8_000) as provider:
+        options = GatewayOptions(limits=Limits(turns=50, tokens=9_000), environment=environment_for(provider))
+        with Gateway(options) as gateway:
+            for _ in range(8):
+                path = "/v1beta/models/gemini-2.5-flash:generateContent"
+                ask(gateway, path, body, "GOOGLE_GEMINI", x_flyball_run="one")
+    assert sum(usage.total for usage in provider.billed) <= 9_000
+    assert "candidateCount" not in provider.requests[-1].body["generationConfig"]
+
+
+def test_the_larger_of_two_caps_is_reserved() -> None:
+    """A server that knows only one of the keys writes as much as that one says."""
+    body = {"model": "gpt-4o", "messages": PROMPT, "max_tokens": 30_000, "max_completion_tokens": 5}
+    with LoopingProvider() as provider:
+        options = GatewayOptions(limits=Limits(turns=5, tokens=9_000), environment=environment_for(provider))
+        with Gateway(options) as gateway:
+            ask(gateway, "/chat/completions", body)
+    sent = provider.requests[0].body
+    assert "max_tokens" not in sent
+    assert sent["max_completion_tokens"] < 9_000

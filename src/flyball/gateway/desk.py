@@ -166,7 +166,7 @@ class Desk:
         if chat.reported or not chat.turns:
             return self.reports.make_reply(inbound, chat)
         chat.reported = True
-        need = self._needs.build(inbound, chat)
+        need = self._needs.build(inbound, chat, is_last=True)
         if thinks(inbound.body):
             need = replace(need, min_output_tokens=MIN_REPLY_TOKENS)
         turn = await self.run.areserve_grace(chat.number, need)

@@ -11,7 +11,6 @@ import httpx2
 from ..wire.bodies import ErrorReply
 from ..wire.wire import Wire
 from .body import ClientLeft, Refused, decode_body, encode_json, parse_body, read_body
-from .call_filter import count_choices
 from .delivery import Delivery, Send, UpstreamBroke, send_whole
 from .desk import Desk
 from .door import Access, Route
@@ -73,11 +72,12 @@ class GatewayApp:
         request = route.wire.parse_request(body, route.path)
         if not request.model:
             raise Refused(400, "model_missing", "the request names no model, so the gateway does not forward it")
-        if self._desk.calls.may_deny and count_choices(route.wire, body) > 1:
+        inbound = Inbound(route, headers, raw, body, request, query, keys)
+        if self._desk.calls.may_deny and inbound.choice_count > 1:
             raise Refused(
                 400, "choices_refused", "tool calls are limited, so a request may ask for one reply only: leave out n"
             )
-        return Inbound(route, headers, raw, body, request, query, keys)
+        return inbound
 
     async def _govern(self, inbound: Inbound, receive: Receive, send: Send) -> None:
         left, delivery = asyncio.ensure_future(_wait_for_disconnect(receive)), Delivery(send, inbound)

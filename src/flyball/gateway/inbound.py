@@ -10,8 +10,8 @@ from itertools import takewhile
 from typing import Any
 
 from ..message import Message, MessageType
-from ..wire.bodies import Json, WireRequest, get_dict, get_dicts, list_dicts
-from ..wire.formats import GEMINI
+from ..wire.bodies import Json, WireRequest, get_dict, get_dicts, get_int, list_dicts
+from ..wire.formats import CHAT, GEMINI
 from ..wire.reader import read_messages
 from ..wire.wire import Wire
 from .body import Refused
@@ -24,6 +24,8 @@ BLOB_TOKENS = 1_600
 _CALL_ID_KEYS = ("tool_call_id", "call_id", "tool_use_id")
 _RESULT_KEYS = frozenset({"tool_use_id", "functionResponse", "function_response"})
 _ITEM_KEYS = ("messages", "input", "contents")
+CHOICE_KEYS = ("n", "candidateCount", "candidate_count")
+"""Keys of the number of alternative replies."""
 _ASSISTANT_ROLES = frozenset({"assistant", "model"})
 
 
@@ -57,6 +59,13 @@ class Inbound:
     def model(self) -> str:
         """Name of the model for prices, with its provider."""
         return f"{self.route.upstream.name}:{self.request.model}"
+
+    @property
+    def choice_count(self) -> int:
+        """Number of alternative replies that the request asks for. Each may be as long as its cap."""
+        config = get_dict(self.body, "generationConfig") or get_dict(self.body, "generation_config")
+        source = {CHAT.name: self.body, GEMINI.name: config}.get(self.wire.name, {})
+        return max((count for name in CHOICE_KEYS if (count := get_int(source, name)) is not None), default=1)
 
     @property
     def digest(self) -> bytes:

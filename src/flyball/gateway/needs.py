@@ -22,6 +22,8 @@ TOKENS_PER_BYTE = 0.4
 MIN_REPLY_TOKENS = 16
 _REPORT_TOKENS = 500
 """Output tokens to reserve for each report."""
+_REPORT_REQUEST_TOKENS = 250
+"""Estimate for the text that asks for a report, which is in the last request besides the program's body."""
 _DEFAULT_REPLY_TOKENS = 16_384
 """Longest reply of a request that names none, if tokens or money are limited."""
 _ENOUGH_REPLY_TOKENS = 4_096
@@ -61,8 +63,12 @@ class Needs:
         """Return the highest fee of a request for tools at the provider, in billionths of a dollar."""
         return compute_max_fee(inbound.body, inbound.wire, self.find_model(inbound).fees) if self.prices_tools else 0
 
-    def build(self, inbound: Inbound, chat: Chat) -> Need:
-        """Return the need of a request. Raises `Refused` if its price is not known and money is limited."""
+    def build(self, inbound: Inbound, chat: Chat, *, is_last: bool = False) -> Need:
+        """Return the need of a request. Raises `Refused` if its price is not known and money is limited.
+
+        The output is that of all alternative replies together. The last request asks for one.
+        """
+        replies = 1 if is_last else inbound.choice_count
         model = add_fee(self.find_model(inbound), self.find_fee(inbound))
         caps = [cap for cap in (inbound.request.max_output_tokens, model.max_output_tokens) if cap is not None]
         if inbound.request.max_output_tokens is None and self.is_limited:
@@ -70,12 +76,12 @@ class Needs:
         cap = min(caps, default=None)
         shortest = MIN_THINKING_TOKENS + 1 if "budget_tokens" in str(inbound.body.get("thinking")) else MIN_REPLY_TOKENS
         return Need(
-            self._estimate_input(inbound, chat),
-            cap,
+            self._estimate_input(inbound, chat) + (_REPORT_REQUEST_TOKENS if is_last else 0),
+            None if cap is None else replies * cap,
             turns=1,
             model=model,
-            min_output_tokens=shortest if cap is None else min(shortest, cap),
-            enough_output_tokens=_ENOUGH_REPLY_TOKENS,
+            min_output_tokens=replies * (shortest if cap is None else min(shortest, cap)),
+            enough_output_tokens=replies * _ENOUGH_REPLY_TOKENS,
             report_tokens=_REPORT_TOKENS,
             is_pending=True,
         )
