@@ -78,8 +78,9 @@ class Provider(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         raw, account = await request.aread(), self.account
         body, size = json.loads(raw), int(request.headers["x-size"])
-        results = [message["content"] for message in body["messages"] if message["role"] == "tool"]
-        blobs = [len(text) for text in results if len(text) >= BLOB_BYTES]
+        contents = [message["content"] for message in body["messages"] if isinstance(message["content"], list)]
+        urls = [part["image_url"]["url"] for content in contents for part in content]
+        blobs = [len(url) for url in urls if len(url) >= BLOB_BYTES]
         size -= sum(blobs)
         known = self._find_known(body)
         estimate = known.estimate(size, len(blobs))
@@ -175,7 +176,10 @@ class Client:
 
 async def talk(client: Client, chance: random.Random, number: int) -> None:
     """One conversation: turns, retries of the same body, a client that leaves, and parallel requests."""
-    messages: list[Any] = [{"role": "user", "content": f"Go on, {number}. " + "x" * chance.randint(0, 2_000)}]
+    messages: list[Any] = [{"role": "user", "content": f"Go on, {number}. " + "x" * chance.randint(0, 3_000)}]
+    if chance.random() < 0.3:
+        image = {"url": "data:image/png;base64," + "A" * chance.randint(500, 5_000)}
+        messages.append({"role": "user", "content": [{"type": "image_url", "image_url": image}]})
     for _ in range(chance.randint(1, 8)):
         body: dict[str, Any] = {"model": "gpt-4o", "messages": messages}
         if chance.random() < 0.5:

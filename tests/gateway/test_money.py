@@ -114,3 +114,22 @@ def test_the_larger_of_two_caps_is_reserved() -> None:
     sent = provider.requests[0].body
     assert "max_tokens" not in sent
     assert sent["max_completion_tokens"] < 9_000
+
+
+@pytest.mark.parametrize(
+    ("content", "tokens"),
+    [
+        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0K" * 5_000}}], (1_600, 1_800)),
+        ("这是一个很长的文本" * 2_000, (20_000, 60_000)),
+        ("QUJD" * 10_000, (10_000, 20_000)),
+        ([{"type": "text", "text": "x" * 40_000}], (10_000, 20_000)),
+    ],
+    ids=["image", "text without spaces", "base64 as a text", "part of a text"],
+)
+def test_only_the_data_of_images_and_files_counts_as_an_image(content: object, tokens: tuple[int, int]) -> None:
+    body = {"model": "gpt-4o", "messages": [{"role": "user", "content": content}]}
+    with LoopingProvider(tells_usage=False) as server:
+        options = GatewayOptions(limits=Limits(turns=5, tokens=900_000), environment=environment_for(server))
+        with Gateway(options) as gateway:
+            assert ask(gateway, "/chat/completions", json.dumps(body, ensure_ascii=False).encode())[0] == 200
+    assert tokens[0] <= gateway.result.budgets["tokens"].used <= tokens[1]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import string
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -19,6 +20,10 @@ from .door import Route
 
 _MIN_BLOB_BYTES = 2_000
 """Shortest data of an image or a file."""
+_BLOB_CHARACTERS = f"{string.ascii_letters}{string.digits}+/=_-:;,.".encode()
+"""Characters of base64, and of what stands before it in a URL with data."""
+_TEXT_KEYS = frozenset({b"content", b"text", b"output", b"input", b"arguments"})
+"""Keys of texts, whose tokens count even if they look like data."""
 BLOB_TOKENS = 1_600
 """Tokens that one such blob counts as."""
 _CALL_ID_KEYS = ("tool_call_id", "call_id", "tool_use_id")
@@ -131,12 +136,24 @@ class Inbound:
 def measure(raw: bytes) -> tuple[int, int]:
     """Return the bytes of a body without the data of images and files, and the number of those.
 
-    Such data is a long text without a space. Splitting at the quotes takes a tenth of the time of an expression.
+    Such data is a long base64 text under a key of its own. Splitting at the quotes takes a tenth of the time of an
+    expression.
     """
     if len(raw) < _MIN_BLOB_BYTES:
         return len(raw), 0
-    blobs = [len(text) for text in raw.split(b'"') if len(text) >= _MIN_BLOB_BYTES and b" " not in text]
+    parts = raw.split(b'"')
+    if max(map(len, parts)) < _MIN_BLOB_BYTES:
+        return len(raw), 0
+    blobs = [len(part) for place, part in enumerate(parts) if _is_blob(parts, place)]
     return len(raw) - sum(blobs), len(blobs)
+
+
+def _is_blob(parts: Sequence[bytes], place: int) -> bool:
+    """Check whether one of the parts between quotes is data, and not what the model reads as a text."""
+    text = parts[place]
+    if len(text) < _MIN_BLOB_BYTES or text.translate(None, _BLOB_CHARACTERS):
+        return False
+    return place >= 2 and parts[place - 1].strip() == b":" and parts[place - 2] not in _TEXT_KEYS
 
 
 def _is_reply(item: Json) -> bool:
