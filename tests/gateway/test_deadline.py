@@ -68,3 +68,11 @@ time.sleep(300)
     assert (execution.exit_code, execution.result.stop) == (None, "deadline")
     for pid in capfd.readouterr().out.split():
         assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_program_that_goes_on_after_its_last_turn_until_the_deadline_has_one_reason(run: Run) -> None:
+    with LoopingProvider() as provider:
+        ran = run(provider, "plain_agent.py", "idle", limits=Limits(turns=1, seconds=2))
+    result = ran.execution.result
+    assert (ran.code, ran.stop, len(provider.requests)) == (None, "deadline", 1)
+    assert result.warning == "Maximum seconds (2 s) reached."
