@@ -212,3 +212,51 @@ def test_embeddings_cost_tokens_and_no_turn(client: Client, provider: LoopingPro
     client.send(path="/embeddings", data={"model": "text-embedding-3-small", "input": "text"})
     assert [request.path for request in provider.requests] == ["/v1/embeddings"]
     assert client.gateway.desk.run_turns == 0
+
+
+EMBEDDED = {"model": "text-embedding-3-small", "input": "text"}
+
+
+def test_embeddings_belong_to_no_conversation_and_end_with_an_error(provider: LoopingProvider) -> None:
+    options = GatewayOptions(limits=Limits(turns=1), environment=environment_for(provider))
+    with Gateway(options) as gateway:
+        client = connect(gateway)
+        client.send(path="/embeddings", data=EMBEDDED)
+        first, last = (client.send(x_flyball_run="one")[1] for _ in range(2))
+        ended = client.send(path="/embeddings", data=EMBEDDED, x_flyball_run="one")
+    assert "choices" in first
+    assert last["choices"][0]["message"]["content"] == "The report: the task is not finished."
+    assert (ended[0], code_of(ended[1])) == (400, "run_ended")
+    assert [chat.label for chat in gateway.chats] == ["one"]
+    assert (len(provider.requests), gateway.desk.reports.wants_end) == (3, False)
+
+
+def test_errors_of_embeddings_end_no_program_whose_conversation_goes_on(provider: LoopingProvider) -> None:
+    limits = Limits(turns=9, tokens=4_000)
+    with Gateway(GatewayOptions(limits=limits, environment=environment_for(provider))) as gateway:
+        client = connect(gateway)
+        client.send(x_flyball_run="one")
+        statuses = {client.send(path="/embeddings", data=EMBEDDED | {"input": "x" * 90_000})[0] for _ in range(20)}
+        assert (statuses, gateway.desk.reports.wants_end) == ({400}, False)
+        assert "choices" in client.send(x_flyball_run="one")[1]
+
+
+def test_an_observed_program_may_do_what_is_refused_otherwise_and_it_is_noted(provider: LoopingProvider) -> None:
+    options = GatewayOptions(limits=Limits(turns=5), environment=environment_for(provider), observe=True)
+    with Gateway(options) as gateway:
+        client = connect(gateway)
+        client.send(path="/batches", data={"input_file_id": "file-1"})
+        client.send(data=b"not JSON")
+        client.send(data=b"zipped", content_encoding="lzma")
+        client.send(data=BODY | {"background": True})
+        client.send(path="/embeddings", data=EMBEDDED)
+        assert client.send(upgrade="websocket")[0] == 426
+        observer = gateway.desk.observer
+    assert len(provider.requests) == 5
+    assert gateway.result.turns == 1
+    assert observer is not None
+    assert [note.partition(": ")[2] for note in observer.notes] == [
+        "flyball does not govern POST /batches, so it is refused",
+        "the body is not valid JSON, so the gateway does not forward it",
+        "the content encoding 'lzma' is not supported: use gzip, deflate, br or zstd",
+    ]

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from flyball.testing.server import LoopingProvider, ModelServer, status
+from flyball.testing import say
+from flyball.testing.server import LoopingProvider, ModelServer, sent, status
 
 from .conftest import PROGRAMS, REAL_KEY, environment_for
 
@@ -265,3 +266,20 @@ def test_the_record_says_which_conversation_spent_what(provider: LoopingProvider
         assert "--turns 6" in why
         assert "flyball resume" not in why
     assert "cannot be resumed: run it again" in flyball("resume", "last", "--turns", "+3")
+
+
+def test_a_program_that_leaves_a_reply_prints_nothing_on_the_terminal_of_its_user(flyball_exec: Exec) -> None:
+    program = """
+import http.client, json, os, urllib.parse
+url = urllib.parse.urlsplit(os.environ["OPENAI_BASE_URL"])
+connection = http.client.HTTPConnection(url.netloc, timeout=30)
+body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Go."}], "stream": True}
+headers = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+connection.request("POST", url.path + "/chat/completions", json.dumps(body), headers)
+connection.getresponse().read(10)
+"""
+    with ModelServer.looping(sent(say("word " * 50).after(30))) as server:
+        done = flyball_exec(server, "--", sys.executable, "-c", program)
+    first, last = done.stderr.splitlines()
+    assert first.startswith("flyball: at most ")
+    assert last.startswith("flyball: completed: ")

@@ -83,6 +83,8 @@ class Desk:
     async def admit(self, inbound: Inbound) -> Ticket:
         """Decide about a request. Raises `Refused` for one that gets an error."""
         self.requests += 1
+        if inbound.route.access is Access.COUNTED:
+            return await self._admit_counted(inbound)
         side = find_side_request(inbound)
         chat = self.conversations.find(inbound) if side is None else self.conversations.find_side(inbound)
         self.calls.show_request(inbound)
@@ -101,8 +103,6 @@ class Desk:
         elif self._undelivered and inbound.digest in self._undelivered and self.run.envelope.claim(retries=1):
             self._undelivered.discard(inbound.digest)
             need = replace(need, turns=0)
-        if inbound.route.access is Access.COUNTED:
-            need = replace(need, turns=0, max_output_tokens=1, min_output_tokens=1, report_tokens=None)
         if chat.reported or (need.turns and self.calls.has_none_left()):
             return await self._end(inbound, chat, side)
         async with self._queue:
@@ -111,6 +111,20 @@ class Desk:
             return await self._end(inbound, chat, side)
         chat.turns += turn.counts
         return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens, side=side))
+
+    async def _admit_counted(self, inbound: Inbound) -> Ticket:
+        """Reserve a request that costs tokens and belongs to no conversation. It is never answered by a text."""
+        chat = self.conversations.side
+        need = replace(self._needs.build(inbound, chat), turns=0, report_tokens=None)
+        if self.observer is not None:
+            return await self._observe(inbound, chat, need, self.observer, None)
+        need, turn = replace(need, max_output_tokens=1, min_output_tokens=1), None
+        if not self._has_ended():
+            async with self._queue:
+                turn = await self.run.areserve_turn(chat.number, need)
+        if turn is None:  # its errors end no program that could still report
+            raise self.reports.refuse(inbound, counts=all(other.reported for other in self.conversations.all))
+        return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens))
 
     def _check_plan(self, inbound: Inbound) -> None:
         """End the run with reports if its share of a subscription is used up."""
@@ -187,7 +201,7 @@ class Desk:
         estimated = usage is None or not usage.total
         if usage is not None and not estimated:
             turn.settle(usage, service_tier=reader.service_tier)
-            if ticket.side is None:
+            if ticket.is_of_loop:
                 chat.known_input, chat.known_output = usage.input, usage.output
                 chat.known_bytes, chat.known_blobs = ticket.inbound.count_bytes()
         else:
@@ -280,10 +294,10 @@ class Desk:
 
     def _note_text(self, ticket: Ticket, text: str) -> None:
         """Record the text of a reply, which is that of the run unless it was asked for beside the loop."""
-        if ticket.side is None:
+        if ticket.is_of_loop:
             ticket.chat.text = text
             self.reports.note_reply(text)
-        elif ticket.side.is_compaction:
+        elif ticket.side is not None and ticket.side.is_compaction:
             self.conversations.remember_summary(ticket.chat, text)
 
     def withdraw(self, ticket: Ticket, error: str) -> None:
@@ -319,7 +333,7 @@ class Desk:
         inbound, chat, turn = ticket.inbound, ticket.chat, ticket.turn
         assert turn is not None
         chat.in_progress += 1
-        if ticket.side is None or not chat.model:
+        if ticket.is_of_loop or not chat.model:
             chat.model = inbound.request.model or chat.model
         ticket.started_at = self.run.now()
         if self.observer is None:

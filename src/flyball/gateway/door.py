@@ -30,6 +30,8 @@ class Access(StrEnum):
     """Request that costs tokens and is no turn, such as embeddings."""
     FREE = "free"
     """Request that costs nothing. It is passed on unread."""
+    UNKNOWN = "unknown"
+    """Request that could run agents unseen. It is refused, unless the program is only observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def check_plain(raw_path: bytes, headers: Mapping[str, str]) -> str:
 
 
 def find_route(upstream: Upstream, method: str, path: str) -> Route:
-    """Return the handling of a path. All that is not listed is refused, because it could run agents unseen."""
+    """Return the handling of a path. All that is not listed is unknown."""
     wire = choose_wire(path, upstream.url)
     if method == "POST" and _GOVERNED.fullmatch(path):
         return Route(upstream, path, Access.GOVERNED, wire)
@@ -139,4 +141,4 @@ def find_route(upstream: Upstream, method: str, path: str) -> Route:
         return Route(upstream, path, Access.COUNTED, wire)
     if method in _READS or (method == "POST" and _FREE_POSTS.fullmatch(path)):
         return Route(upstream, path, Access.FREE, wire)
-    raise Refused(403, "path_refused", f"flyball does not govern {method} {path}, so it is refused")
+    return Route(upstream, path, Access.UNKNOWN, wire)

@@ -140,7 +140,7 @@ class Gateway:
                     ws="none",
                     lifespan="off",
                     log_config=None,
-                    log_level="error",  # it warns of each websocket that is refused
+                    log_level="critical",  # it prints a traceback for each client that leaves; the app logs real errors
                     access_log=False,
                     server_header=False,
                     date_header=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ from .last_request import build_made_reply
 from .ticket import Ticket
 from .upstream import copy_headers, iter_bytes, select_headers
 from .wires import guess_wire
+
+log = logging.getLogger(__name__)
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -53,17 +56,38 @@ class GatewayApp:
             wire = route.wire
             raw = await read_body(receive)
             query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
-            if route.access is Access.FREE:
-                await self._pass_free(scope["method"], route, query, select_headers(headers, keys), headers, raw, send)
+            inbound = self._read(scope["method"], route, headers, keys, query, raw)
+            if inbound is None:
+                await self._pass_unread(
+                    scope["method"], route, query, select_headers(headers, keys), headers, raw, send
+                )
             else:
-                body = decode_body(raw, headers.get("content-encoding", ""))
-                await self._govern(self._read(route, headers, keys, query, body), receive, send)
+                await self._govern(inbound, receive, send)
         except Refused as refusal:
             await self._send_refusal(refusal, wire, send)
         except (ClientLeft, UpstreamBroke, asyncio.CancelledError):
             raise ConnectionAbortedError from None  # the server closes the connection without a proper end
+        except Exception:
+            log.exception("unexpected exception in the gateway; please report this")
+            raise
 
     def _read(
+        self, method: str, route: Route, headers: Mapping[str, str], keys: Mapping[str, str], query: str, sent: bytes
+    ) -> Inbound | None:
+        """Return a request to govern, or None for one that passes unread. Raises `Refused`, unless it observes."""
+        if route.access is Access.FREE:
+            return None
+        try:
+            if route.access is Access.UNKNOWN:
+                raise Refused(403, "path_refused", f"flyball does not govern {method} {route.path}, so it is refused")
+            return self._parse(route, headers, keys, query, decode_body(sent, headers.get("content-encoding", "")))
+        except Refused as refusal:
+            if self._desk.observer is None:
+                raise
+            self._desk.observer.note(f"a request would have been refused, and its cost is not known: {refusal.message}")
+            return None
+
+    def _parse(
         self, route: Route, headers: Mapping[str, str], keys: Mapping[str, str], query: str, raw: bytes
     ) -> Inbound:
         body = parse_body(raw)
@@ -137,7 +161,7 @@ class GatewayApp:
             return await desk.ask_again(exchange.follow_up, ticket.chat)
         return None
 
-    async def _pass_free(
+    async def _pass_unread(
         self,
         method: str,
         route: Route,

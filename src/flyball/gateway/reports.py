@@ -6,6 +6,7 @@ from ..governor.ending import RunEnding
 from ..message import ANTHROPIC
 from .body import Refused
 from .conversations import Chat
+from .door import Access
 from .inbound import Inbound
 from .ticket import Ticket
 
@@ -86,7 +87,7 @@ class Reports:
                 text = chat.text
         chat.reported, chat.lost_report = True, False
         if is_exhausted:
-            raise self._refuse(inbound)
+            raise self.refuse(inbound)
         chat.in_progress += 1
         return Ticket(inbound, chat, made_text=text)
 
@@ -94,17 +95,20 @@ class Reports:
         """Return a short synthetic reply to a request beside the loop. Raises `Refused` after too many of them."""
         self._made_openings += 1
         if self._made_openings > _MADE_OPENINGS:
-            raise self._refuse(inbound)
+            raise self.refuse(inbound)
         chat.in_progress += 1
         return Ticket(inbound, chat, made_text="Stopped")
 
-    def _refuse(self, inbound: Inbound) -> Refused:
-        self._errors += 1
+    def refuse(self, inbound: Inbound, *, counts: bool = True) -> Refused:
+        """Return the error for a request after the end. A program that gets too many that count is ended."""
+        self._errors += counts
         self.wants_end = self.wants_end or self._errors >= _ERRORS
         return Refused(_STATUSES.get(inbound.wire.name, 400), "run_ended", f"the run has ended: {self.stop_sentence}")
 
     def make_last_reply(self, ticket: Ticket) -> Ticket:
-        """Return the synthetic reply for a last request that got none in time."""
+        """Return the synthetic reply for a last request that got none in time. Raises `Refused` for embeddings."""
+        if ticket.inbound.route.access is Access.COUNTED:
+            raise self.refuse(ticket.inbound)
         ticket.chat.in_progress += 1
         self._written.add(ticket.chat.number)
         return Ticket(ticket.inbound, ticket.chat, made_text=self.make(ticket.chat))
