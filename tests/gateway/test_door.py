@@ -3,6 +3,7 @@
 import gzip
 import http.client
 import json
+import socket
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -105,6 +106,26 @@ def test_a_path_that_is_not_listed_is_refused(client: Client, provider: LoopingP
     status, reply = client.send(path=path)
     assert (status, code_of(reply)) == (403, "path_refused")
     assert provider.requests == []
+
+
+@pytest.mark.parametrize("name", ["x%2Dy", "x#", "x?", "x%3Ay", "x y"])
+def test_a_name_of_a_model_that_could_mean_another_one_is_refused(provider: LoopingProvider, name: str) -> None:
+    with Gateway(GatewayOptions(environment=environment_for(provider))) as gateway:
+        client = connect(gateway, "GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY")
+        target = f"{client.path}/v1beta/models/{name}:generateContent".encode()
+        request = b"POST %b HTTP/1.1\r\nhost: 127.0.0.1:%d\r\nx-goog-api-key: %b\r\ncontent-length: 2\r\n\r\n{}"
+        with socket.create_connection(("127.0.0.1", client.port), timeout=30) as connection:
+            connection.sendall(request % (target, client.port, client.key.encode()))
+            assert connection.recv(100).split()[1] in (b"400", b"403")
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize("header", ["X-HTTP-Method-Override", "x_http_method"])
+def test_a_header_that_replaces_the_method_is_refused(client: Client, provider: LoopingProvider, header: str) -> None:
+    for method in ("GET", "POST"):
+        status, reply = client.send(method, "/models", **{header: "POST"})
+        assert (status, code_of(reply)) == (403, "method_refused")
+    assert (provider.requests, provider.other_paths) == ([], [])
 
 
 def test_an_absolute_target_is_refused(client: Client, provider: LoopingProvider) -> None:

@@ -261,6 +261,7 @@ def test_the_record_says_which_conversation_spent_what(provider: LoopingProvider
     for why in (flyball("why"), flyball("why", "last")):
         assert "plain_agent.py loop" in why
         assert "conversation 1 · gpt-4o: 3 turns, 4 requests," in why
+        assert "gpt-4o · 3 turns, 4 requests, 3 calls ·" in why
         assert why.count("gpt-4o wants 1 call") == 3
         assert why.count("gpt-4o reports") == 1
         assert "--turns 6" in why

@@ -1,6 +1,7 @@
 """Tokens and money of governed programs: reserved before a request, settled after it, and never over a limit."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,8 @@ from flyball import Limits
 from flyball.gateway import Gateway, GatewayOptions
 from flyball.models.catalog import price_of
 from flyball.request import Usage
-from flyball.testing.server import LoopingProvider
+from flyball.testing import say
+from flyball.testing.server import LoopingProvider, ModelServer, sent
 
 from .conftest import Run, ask, environment_for
 
@@ -133,3 +135,39 @@ def test_only_the_data_of_images_and_files_counts_as_an_image(content: object, t
         with Gateway(options) as gateway:
             assert ask(gateway, "/chat/completions", json.dumps(body, ensure_ascii=False).encode())[0] == 200
     assert tokens[0] <= gateway.result.budgets["tokens"].used <= tokens[1]
+
+
+LONG = [
+    {"role": "user", "content": [{"type": "text", "text": "Go.", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]}
+]
+WRITTEN = {"input_tokens": 10, "cache_creation_input_tokens": 9_000, "cache_read_input_tokens": 0, "output_tokens": 20}
+SPLIT = WRITTEN | {"cache_creation": {"ephemeral_5m_input_tokens": 4_000, "ephemeral_1h_input_tokens": 5_000}}
+SHORT = WRITTEN | {"cache_creation": {"ephemeral_5m_input_tokens": 9_000, "ephemeral_1h_input_tokens": 0}}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    ("usage", "nano_dollars"),
+    [(WRITTEN, 9_000 * 6_000), (SPLIT, 5_000 * 6_000 + 4_000 * 3_750), (SHORT, 9_000 * 3_750)],
+    ids=["not told", "told", "none for an hour"],
+)
+def test_a_cache_for_an_hour_costs_what_the_provider_bills(
+    usage: dict[str, Any], nano_dollars: int, stream: bool
+) -> None:
+    body = {"model": "claude-sonnet-4-5", "messages": LONG, "max_tokens": 100, "stream": stream}
+    with ModelServer.looping(sent(say("Done."), usage=usage)) as server:
+        options = GatewayOptions(limits=Limits(turns=5, usd=1), environment=environment_for(server))
+        with Gateway(options) as gateway:
+            assert ask(gateway, "/v1/messages", body, "ANTHROPIC")[0] == 200
+    assert gateway.result.budgets["usd"].used == nano_dollars + 10 * 3_000 + 20 * 15_000
+
+
+def test_a_request_whose_cache_for_an_hour_would_not_fit_is_not_sent() -> None:
+    text = "word " * 8_000
+    body = {"model": "claude-sonnet-4-5", "messages": [*LONG, {"role": "user", "content": text}], "max_tokens": 100}
+    for messages, count in ((body["messages"], 0), ([{"role": "user", "content": text}], 1)):
+        with LoopingProvider() as server:  # for long inputs, a million tokens cost $12 instead of $7.50
+            options = GatewayOptions(limits=Limits(turns=5, usd=0.30), environment=environment_for(server))
+            with Gateway(options) as gateway:
+                ask(gateway, "/v1/messages", body | {"messages": messages}, "ANTHROPIC")
+        assert len(server.requests) == count

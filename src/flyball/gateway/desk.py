@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -196,8 +195,10 @@ class Desk:
         """Count a request that was answered, wholly or in part."""
         turn, chat = ticket.turn, ticket.chat
         assert turn is not None
-        self._price_calls(ticket, reader.server_calls.counts)
         before, usage = self._read_spent(), None if reply is None else reply.usage
+        turn.card = add_fee(
+            self._needs.find_model(ticket.inbound), self._needs.compute_fee(ticket.inbound, reader, usage)
+        )
         estimated = usage is None or not usage.total
         if usage is not None and not estimated:
             turn.settle(usage, service_tier=reader.service_tier)
@@ -208,14 +209,6 @@ class Desk:
             usage = Usage(ticket.input_tokens, math.ceil(reader.heard_bytes * TOKENS_PER_BYTE))
             turn.settle_observed(usage.input, usage.output)
         self._count(ticket, usage, reply, before, estimated=estimated)
-
-    def _price_calls(self, ticket: Ticket, counts: Mapping[str, int]) -> None:
-        """Set the price of a request to one with the fees of the calls that the provider made in it."""
-        assert ticket.turn is not None
-        model = self._needs.find_model(ticket.inbound)
-        if ticket.inbound.body.get("web_search_options") is not None:
-            counts = {"web_search": 1}
-        ticket.turn.card = add_fee(model, sum(model.fees.get(kind, 0) * count for kind, count in counts.items()))
 
     def note_state(self, chat: Chat, inbound: Inbound, reply_id: str | None, joined_id: str | None) -> None:
         """Record what the provider keeps of a conversation, which later requests name.

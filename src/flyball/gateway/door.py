@@ -47,12 +47,14 @@ class Route:
 
 
 _GOVERNED = re.compile(
-    r"/chat/completions|/responses(/compact)?|/messages|/models/[^/:]+:(generateContent|streamGenerateContent)"
+    r"/chat/completions|/responses(/compact)?|/messages|/models/[\w.-]+:(generateContent|streamGenerateContent)"
 )
 _FREE_POSTS = re.compile(
     r"/messages/count_tokens|/responses/input_tokens|/responses/[\w-]+/cancel|/conversations(/[\w/-]+)?|/files"
-    r"|/moderations|/models/[^/:]+:countTokens"
+    r"|/moderations|/models/[\w.-]+:countTokens"
 )
+_OVERRIDES = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
+"""Headers that some servers read the method from."""
 _READS = frozenset({"GET", "HEAD", "DELETE"})
 
 
@@ -122,9 +124,11 @@ class Door:
 
 
 def check_plain(raw_path: bytes, headers: Mapping[str, str]) -> str:
-    """Return the path of a request without its query. Refuses websockets, and paths that could mean another one."""
+    """Return the path of a request without its query. Refuses websockets, and what could mean another request."""
     if "upgrade" in headers:
         raise Refused(426, "websocket_refused", "the gateway has no websockets: use HTTP requests")
+    if not _OVERRIDES.isdisjoint(headers):
+        raise Refused(403, "method_refused", "the method of the request may not be replaced by a header")
     path = raw_path.partition(b"?")[0].decode("latin-1")
     lowered = path.lower()
     if not path.startswith("/") or "/.." in path or "//" in path or "%2e" in lowered or "%2f" in lowered:

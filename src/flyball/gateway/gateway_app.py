@@ -53,7 +53,7 @@ class GatewayApp:
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
             route, keys = self._entrance.check(scope, headers)
-            wire = route.wire
+            wire = route.wire if route.access is Access.GOVERNED else wire
             raw = await read_body(receive)
             query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
             inbound = self._read(scope["method"], route, headers, keys, query, raw)

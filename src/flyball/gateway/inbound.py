@@ -12,7 +12,7 @@ from typing import Any
 
 from ..message import Message, MessageType
 from ..wire.bodies import Json, WireRequest, get_dict, get_dicts, get_int, list_dicts
-from ..wire.formats import CHAT, GEMINI
+from ..wire.formats import ANTHROPIC, CHAT, GEMINI
 from ..wire.reader import read_messages
 from ..wire.wire import Wire
 from .body import Refused
@@ -64,6 +64,11 @@ class Inbound:
     def model(self) -> str:
         """Name of the model for prices, with its provider."""
         return f"{self.route.upstream.name}:{self.request.model}"
+
+    @property
+    def caches_long(self) -> bool:
+        """Whether the request may write to a cache for an hour, which costs more."""
+        return self.wire is ANTHROPIC and b'"1h"' in self.raw
 
     @property
     def choice_count(self) -> int:

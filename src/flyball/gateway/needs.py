@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ..budget.price import Unpriced
 from ..budget.registry import UNSET
 from ..budget.run_budget import TurnBudget
+from ..budget.usage import Usage
 from ..governor.govern_options import GovernOptions
 from ..governor.model_card import GovernedModel, find_named_model
 from ..governor.reservation import Need
@@ -15,6 +17,7 @@ from .conversations import Chat
 from .gateway_options import EngineOptions
 from .inbound import BLOB_TOKENS, MIN_THINKING_TOKENS, Inbound
 from .observer import Observer
+from .reply_reader import ReplyReader
 from .server_tools import add_fee, compute_max_fee, find_unpriced_kinds
 
 TOKENS_PER_BYTE = 0.4
@@ -63,6 +66,17 @@ class Needs:
         """Return the highest fee of a request for tools at the provider, in billionths of a dollar."""
         return compute_max_fee(inbound.body, inbound.wire, self.find_model(inbound).fees) if self.prices_tools else 0
 
+    def compute_fee(self, inbound: Inbound, reader: ReplyReader, usage: Usage | None) -> int:
+        """Return what a request cost besides the usual price of its tokens, in billionths of a dollar."""
+        model = self.find_model(inbound)
+        counts = {"web_search": 1} if inbound.body.get("web_search_options") is not None else reader.server_calls.counts
+        fee = sum(model.fees.get(kind, 0) * count for kind, count in counts.items())
+        if usage is None or not inbound.caches_long or model.long_cache_price is None or model.price is None:
+            return fee
+        told = usage.written if reader.long_written is None else reader.long_written
+        written = replace(usage, output=0, reasoning=0, cached=0, written=min(told, usage.written))
+        return fee + model.long_cache_price.cost(written) - model.price.cost(written)
+
     def build(self, inbound: Inbound, chat: Chat, *, is_last: bool = False) -> Need:
         """Return the need of a request. Raises `Refused` if its price is not known and money is limited.
 
@@ -92,6 +106,8 @@ class Needs:
         if name not in self._models:
             self._models[name] = find_named_model(name, self._govern_options)
         model = self._models[name]
+        if inbound.caches_long and model.long_cache_price is not None:
+            model = replace(model, reserve_price=model.long_cache_price.highest())
         money = self._budgets["usd"]
         if model.price is None and self._observer is not None and self._options.limits.usd not in (UNSET, None):
             self._observer.note(f"the price of {name} is not known, so its requests would have been refused")
