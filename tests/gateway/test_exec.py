@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from flyball.cli.exec_command import describe_command
 from flyball.testing import say
 from flyball.testing.server import LoopingProvider, ModelServer, sent, status
 
@@ -49,7 +50,10 @@ def test_a_program_whose_requests_do_not_come_through_is_an_error(
     done = flyball_exec(provider, "--", *program)
     assert (done.returncode, done.stdout) == (8, "direct\n")
     assert "NOT GOVERNED" in done.stderr.splitlines()[-1]
-    assert flyball_exec(provider, "--allow-ungoverned", "--", *program).returncode == 0
+    done = flyball_exec(provider, "--allow-ungoverned", "--", *program)
+    assert (done.returncode, "NOT GOVERNED" in done.stderr) == (0, False)
+    assert "no request to a model came through the gateway" in done.stderr
+    assert flyball_exec(provider, "--allow-ungoverned", "-q", "--", *program).stderr == ""
 
 
 def test_a_key_in_a_program_that_asks_the_provider_directly_does_not_work(
@@ -91,6 +95,27 @@ def test_no_key_is_in_any_output_or_file(flyball_exec: Exec, tmp_path: Path) -> 
         done = flyball_exec(server, "--store", f"sqlite:///{store}", "--", *PLAIN, "loop")
     assert REAL_KEY not in done.stdout + done.stderr
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and REAL_KEY.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--api-key", "hunter2hunter2"],
+        ["--password=hunter2hunter2"],
+        ["OPENAI_API_KEY=hunter2hunter2"],
+        ["-c", "export A=1; MY_TOKEN=hunter2hunter2 run"],
+        ["ghp_hunter2hunter2"],
+        ["a b sk-proj-hunter2hunter2 c"],
+    ],
+)
+def test_no_key_of_a_command_line_is_stored(words: list[str]) -> None:
+    shown = describe_command(["agent", *words, "go"])
+    assert "hunter2" not in shown
+    assert (shown.startswith("agent "), shown.endswith(" go"), "***" in shown) == (True, True, True)
+
+
+def test_a_command_line_without_keys_is_stored_as_it_is() -> None:
+    assert describe_command(["claude", "-p", "Which keys = values?"]) == "claude -p 'Which keys = values?'"
 
 
 def test_an_unknown_program_and_a_wrong_option_are_usage_errors(flyball_exec: Exec, provider: LoopingProvider) -> None:
