@@ -79,9 +79,8 @@ class ContentWriter:
         if cap is not None and not ticket.is_last:
             cap //= inbound.choice_count
         changed = replace(request, includes_usage=True) if _adds_usage(request) else request
-        joined = ticket.chat.joined_ids.get(request.previous_id or "")
-        if joined is not None:
-            changed = replace(changed, previous_id=joined)
+        if request.previous_id in ticket.chat.own_ids:
+            changed = replace(changed, previous_id=ticket.chat.own_ids[request.previous_id])
         is_lowered = cap is not None and request.max_output_tokens is not None and cap < request.max_output_tokens
         if cap is not None and (is_lowered or (self._needs.is_limited and request.max_output_tokens is None)):
             changed = replace(changed, max_output_tokens=max(cap, inbound.wire.min_output_tokens))

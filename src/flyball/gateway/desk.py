@@ -210,18 +210,19 @@ class Desk:
             turn.settle_observed(usage.input, usage.output)
         self._count(ticket, usage, reply, before, estimated=estimated)
 
-    def note_state(self, chat: Chat, inbound: Inbound, reply_id: str | None, joined_id: str | None) -> None:
+    def note_state(self, chat: Chat, inbound: Inbound, reply_id: str | None, own_id: str | None) -> None:
         """Record what the provider keeps of a conversation, which later requests name.
 
-        `joined_id` is the id by which the program knows the reply, if it is another one.
+        `reply_id` is None for a reply that it does not keep, `own_id` for one to which the gateway gave no id.
         """
         if inbound.wire is not RESPONSES:
             return
-        for state_id in (reply_id, inbound.request.previous_id, joined_id):
+        chat.state_id = reply_id or chat.state_id
+        for state_id in (reply_id, inbound.request.previous_id, own_id):
             if state_id is not None:
                 self.conversations.remember_state(chat, state_id)
-        if joined_id is not None and reply_id is not None:
-            chat.joined_ids[joined_id] = reply_id
+        if own_id is not None:
+            chat.own_ids[own_id] = chat.state_id
 
     async def ask_again(self, inbound: Inbound, chat: Chat) -> Ticket:
         """Return the next turn of a conversation whose calls were all denied, or its last request."""

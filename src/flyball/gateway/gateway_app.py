@@ -125,6 +125,7 @@ class GatewayApp:
         if ticket.turn is None:
             try:
                 await delivery.send_made_reply(build_made_reply(inbound, ticket.made_text, self._options.final_tools))
+                desk.note_state(ticket.chat, inbound, None, delivery.own_id)
             finally:
                 desk.close(ticket, delivered=True)
             return None
