@@ -215,6 +215,14 @@ def test_a_decompression_bomb_is_refused(
     assert provider.requests == []
 
 
+def test_a_body_of_endless_empty_parts_is_refused(client: Client, provider: LoopingProvider) -> None:
+    data = gzip.compress(b"") * 500_000 + gzip.compress(json.dumps(BODY).encode())
+    assert client.send(data=data, content_encoding="gzip")[0] == 400
+    two = gzip.compress(json.dumps(BODY).encode()[:10]) + gzip.compress(json.dumps(BODY).encode()[10:])
+    assert client.send(data=two, content_encoding="gzip")[0] == 200
+    assert len(provider.requests) == 1
+
+
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'"text"', b"\xff\xfe", b"{}", b"[" * 100_000])
 def test_a_body_that_cannot_be_read_is_never_forwarded(client: Client, provider: LoopingProvider, data: bytes) -> None:
     status, reply = client.send(data=data)
