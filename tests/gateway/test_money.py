@@ -58,6 +58,18 @@ def test_an_unknown_price_under_a_money_limit_is_refused_before_the_request_leav
     assert ran.execution.result.unpriced == ("claude-of-the-future",)
 
 
+def test_a_fast_speed_has_no_known_price() -> None:
+    body = {"model": "claude-sonnet-4-5", "messages": PROMPT, "max_tokens": 100, "speed": "fast"}
+    with LoopingProvider() as provider:
+        with Gateway(GatewayOptions(limits=Limits(usd=1), environment=environment_for(provider))) as gateway:
+            status, reply = ask(gateway, "/v1/messages", body, "ANTHROPIC")
+        assert (status, provider.requests) == (400, [])
+        assert "the price of anthropic:claude-sonnet-4-5 at fast speed is not known" in reply["error"]["message"]
+        with Gateway(GatewayOptions(limits=Limits(tokens=9_000), environment=environment_for(provider))) as gateway:
+            assert ask(gateway, "/v1/messages", body, "ANTHROPIC")[0] == 200
+    assert gateway.result.cost == {}
+
+
 def test_a_lowered_cap_lowers_the_budget_for_thinking(run: Run, provider: LoopingProvider) -> None:
     ran = run(provider, "anthropic_agent.py", "thinking", limits=Limits(tokens=12_000, turns=500))
     assert (ran.code, ran.output.strip(), provider.refused) == (0, REPORT, [])
@@ -78,6 +90,18 @@ def test_a_reply_without_usage_counts_at_an_estimate_below_its_reservation(run: 
 
 
 PROMPT = [{"role": "user", "content": "Go."}]
+
+
+@pytest.mark.parametrize("count", ["8", "x", float("nan"), 10**30, -1, 0, None, [1], True])
+def test_a_number_of_replies_that_a_lenient_server_could_read_is_reserved(count: Any) -> None:
+    body = {"model": "gpt-4o", "messages": PROMPT, "n": count, "max_tokens": 2_000}
+    with LoopingProvider() as provider:
+        options = GatewayOptions(limits=Limits(usd=0.10), environment=environment_for(provider))
+        with Gateway(options) as gateway:
+            assert ask(gateway, "/chat/completions", body)[0] == 200
+    caps = [request.body["max_tokens"] for request in provider.requests]
+    assert len(caps) == (count != 10**30)
+    assert all((cap < 1_000) == (count == "8") for cap in caps)
 
 
 def test_alternative_replies_are_reserved_and_lowered_together() -> None:

@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any
 
 from ..message import Message, MessageType
-from ..wire.bodies import Json, WireRequest, get_dict, get_dicts, get_int, list_dicts
+from ..wire.bodies import Json, WireRequest, get_dict, get_dicts, list_dicts
 from ..wire.formats import ANTHROPIC, CHAT, GEMINI
 from ..wire.reader import read_messages
 from ..wire.wire import Wire
@@ -75,7 +75,7 @@ class Inbound:
         """Number of alternative replies that the request asks for. Each may be as long as its cap."""
         config = get_dict(self.body, "generationConfig") or get_dict(self.body, "generation_config")
         source = {CHAT.name: self.body, GEMINI.name: config}.get(self.wire.name, {})
-        return max((count for name in CHOICE_KEYS if (count := get_int(source, name)) is not None), default=1)
+        return max(_read_count(source.get(name)) for name in CHOICE_KEYS)
 
     @property
     def digest(self) -> bytes:
@@ -159,6 +159,14 @@ def _is_blob(parts: Sequence[bytes], place: int) -> bool:
     if len(text) < _MIN_BLOB_BYTES or text.translate(None, _BLOB_CHARACTERS):
         return False
     return place >= 2 and parts[place - 1].strip() == b":" and parts[place - 2] not in _TEXT_KEYS
+
+
+def _read_count(value: Any) -> int:
+    """Return a number of replies as a lenient server reads it, that is also from a text."""
+    try:
+        return max(1, int(value))
+    except (TypeError, ValueError, OverflowError):
+        return 1
 
 
 def _is_reply(item: Json) -> bool:

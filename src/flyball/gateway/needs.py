@@ -106,6 +106,10 @@ class Needs:
         if name not in self._models:
             self._models[name] = find_named_model(name, self._govern_options)
         model = self._models[name]
+        remedy = f'add it to [prices."{name}"] in flyball.toml'
+        if inbound.body.get("speed") == "fast":  # it costs several times as much, and no table says how much
+            name, remedy = f"{name} at fast speed", "leave out speed"
+            model = replace(model, price=None, reserve_price=None)
         if inbound.caches_long and model.long_cache_price is not None:
             model = replace(model, reserve_price=model.long_cache_price.highest())
         money = self._budgets["usd"]
@@ -116,7 +120,7 @@ class Needs:
                 400,
                 "price_unknown",
                 f"the price of {name} is not known, so the limit of {money.unit.show(money.ceiling)} cannot be kept: "
-                f'add it to [prices."{name}"] in flyball.toml, or use --unpriced tokens_only (unpriced="tokens_only")',
+                f'{remedy}, or use --unpriced tokens_only (unpriced="tokens_only")',
             )
         return model
 
