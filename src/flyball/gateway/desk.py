@@ -161,13 +161,21 @@ class Desk:
         used = {name: self.run.envelope.budgets[name].used for name in ("turns", "tool_calls", "tokens", "usd")}
         observer.check({**used, "seconds": self.run.now() - self._started_at}, self.requests)
         need = replace(need, max_output_tokens=None, report_tokens=None)
+        self._lift_halt(observer)
         turn = await self.run.areserve_turn(chat.number, need)
-        if turn is None:  # more turns than any limit allows
+        if turn is None:  # a rule stops it, or it has more turns than any limit allows
+            self._lift_halt(observer)
             turn = await self.run.areserve_turn(chat.number, replace(need, turns=0))
         if turn is None:
             raise Refused(503, "run_ended", "the observed run has ended")
         chat.turns += turn.counts
         return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens, side=side))
+
+    def _lift_halt(self, observer: Observer) -> None:
+        """Let an observed program go on although a rule stops it."""
+        halt = self.ending.lift_halt()
+        if halt is not None:
+            observer.note(f"the rule {halt[0]} would have stopped the program: {halt[1]}")
 
     @property
     def run_turns(self) -> int:
@@ -360,6 +368,8 @@ class Desk:
         ending = self.ending
         for chat in self.conversations.all:
             self.calls.cancel(chat, "the program ended")
+        if self.observer is not None:
+            self._lift_halt(self.observer)
         if ending.stops:
             pass
         elif error is None:

@@ -52,6 +52,15 @@ class RunEnding:
             self.warning = message or None
         self.stops.add(Stop.HALTED)
 
+    def lift_halt(self) -> tuple[str, str] | None:
+        """Undo a halt, because the run is only observed. Returns what halted it and the message, if there was one."""
+        if Stop.HALTED not in self.stops:
+            return None
+        lifted = self._halted_by, self.warning or ""
+        self.stops.discard(Stop.HALTED)
+        self.warning = None
+        return lifted
+
     @property
     def stop(self) -> Stop:
         """Stop reason of the run: the first of the collected ones in the order of Stop."""
