@@ -3,6 +3,7 @@
 import gzip
 import http.client
 import json
+import logging
 import socket
 import zlib
 from collections.abc import Iterator
@@ -126,6 +127,16 @@ def test_a_header_that_replaces_the_method_is_refused(client: Client, provider: 
         status, reply = client.send(method, "/models", **{header: "POST"})
         assert (status, code_of(reply)) == (403, "method_refused")
     assert (provider.requests, provider.other_paths) == ([], [])
+
+
+def test_a_gateway_leaves_the_logger_of_another_server_alone(
+    provider: LoopingProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = logging.getLogger("uvicorn.error")
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    with Gateway(GatewayOptions(environment=environment_for(provider))) as gateway:
+        assert connect(gateway).send()[0] == 200
+    assert logger.level == logging.INFO
 
 
 def test_an_absolute_target_is_refused(client: Client, provider: LoopingProvider) -> None:

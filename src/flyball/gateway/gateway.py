@@ -132,15 +132,17 @@ class Gateway:
     async def _serve(self, listener: socket.socket) -> AsyncGenerator[None]:
         import uvicorn
 
+        from .quiet_protocol import QuietProtocol
+
         with listener:
             async with open_upstream_client() as client:
                 app: Any = GatewayApp(self._options, self.desk, self._require_door(), client)
                 config = uvicorn.Config(
                     app,
+                    http=QuietProtocol,
                     ws="none",
                     lifespan="off",
                     log_config=None,
-                    log_level="critical",  # it prints a traceback for each client that leaves; the app logs real errors
                     access_log=False,
                     server_header=False,
                     date_header=False,
