@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from secrets import token_hex
 from typing import Any
 
 from ..request import Reply
@@ -106,7 +106,7 @@ class Delivery:
         request, wire = self._inbound.request, self._inbound.wire
         draft = ReplyDraft(
             reply,
-            id=f"flyball_{secrets.token_hex(8)}",
+            id=f"flyball_{token_hex(8)}",
             model=request.model or "flyball",
             includes_usage=request.includes_usage,
         )

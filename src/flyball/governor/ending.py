@@ -37,12 +37,6 @@ class RunEnding:
         self._error = error
         self.stops.add(Stop.FAILED)
 
-    def meet_limit(self, stop: Stop, warning: str) -> None:
-        """Record a limit that was met. The warning is that of the stop reason that counts."""
-        if not self.warning or not self.stops or _IN_ORDER.index(stop) < _IN_ORDER.index(self.stop):
-            self.warning = warning
-        self.stops.add(stop)
-
     def halt(self, by: str, message: str, *, grace: bool) -> None:
         """End the run when the loop asks for its next turn. The first halt counts."""
         if Stop.HALTED in self.stops:
@@ -51,6 +45,12 @@ class RunEnding:
         if not self.stops - {Stop.COMPLETED}:  # an earlier stop reason keeps its own warning
             self.warning = message or None
         self.stops.add(Stop.HALTED)
+
+    def meet_limit(self, stop: Stop, warning: str) -> None:
+        """Record a limit that was met. The warning is that of the stop reason that counts."""
+        if not self.warning or not self.stops or _IN_ORDER.index(stop) < _IN_ORDER.index(self.stop):
+            self.warning = warning
+        self.stops.add(stop)
 
     def lift_halt(self) -> tuple[str, str] | None:
         """Undo a halt, because the run is only observed. Returns what halted it and the message, if there was one."""
