@@ -81,15 +81,20 @@ class Reports:
             chat.made_replies += 1
             is_exhausted = chat.made_replies > _MADE_REPLIES + len((self._ended | self._written) - {chat.number})
             is_repeated = self.has(chat) or chat.made_replies > 1
-            text = f"Stopped by flyball: {self.stop_sentence} The report was given before."
-            text = text if is_repeated else self.make(chat)
-            if self.has(chat) and chat.text and _has_no_report(inbound, chat):
-                text = chat.text
+            text = self._repeat(inbound, chat) if is_repeated else self.make(chat)
         chat.reported, chat.lost_report = True, False
         if is_exhausted:
             raise self.refuse(inbound)
         chat.in_progress += 1
         return Ticket(inbound, chat, made_text=text)
+
+    def _repeat(self, inbound: Inbound, chat: Chat) -> str:
+        """Return the report once more, because many programs print only the last text that they get."""
+        if not self.has(chat) or not chat.text:
+            return f"Stopped by flyball: {self.stop_sentence} The report was given before."
+        if _has_no_report(inbound, chat):
+            return chat.text
+        return f"Stopped by flyball: {self.stop_sentence} The report was given before: {chat.text}"
 
     def make_side_reply(self, inbound: Inbound, chat: Chat) -> Ticket:
         """Return a short synthetic reply to a request beside the loop. Raises `Refused` after too many of them."""
