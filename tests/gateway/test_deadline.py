@@ -30,7 +30,7 @@ def test_slow_replies_leave_time_for_a_report(run: Run, mode: str, line: Line) -
     [answer] = json.loads(ran.output)["answers"]
     # On a busy machine the report can come too late, and is written without the model then.
     assert answer == REPORT or answer.startswith("Stopped by flyball: Maximum seconds (3 s) reached.")
-    assert provider.last_requests == 1
+    assert provider.last_requests == 1 or answer != REPORT
     assert ran.execution.result.seconds < 3
 
 
@@ -48,6 +48,7 @@ def test_a_provider_that_answers_nothing_at_all_leads_to_a_report_without_it(run
         ran = run(provider, "plain_agent.py", "loop", limits=Limits(turns=100, seconds=3))
     assert (ran.code, ran.stop) == (0, "deadline")
     assert json.loads(ran.output)["answers"][0].startswith("Stopped by flyball: Maximum seconds (3 s) reached.")
+    assert ran.execution.result.text == json.loads(ran.output)["answers"][0]
     assert ran.execution.result.seconds < 3.5
 
 

@@ -116,7 +116,9 @@ class Reports:
             raise self.refuse(ticket.inbound)
         ticket.chat.in_progress += 1
         self._written.add(ticket.chat.number)
-        return Ticket(ticket.inbound, ticket.chat, made_text=self.make(ticket.chat))
+        text = self.make(ticket.chat)
+        self._ending.text = self._ending.text or text
+        return Ticket(ticket.inbound, ticket.chat, made_text=text)
 
 
 def _has_no_report(inbound: Inbound, chat: Chat) -> bool:
