@@ -31,7 +31,12 @@ PROGRAMS = ROOT / "tests" / "gateway" / "frameworks"
 ENVIRONMENTS = ROOT / ".venv" / "exec"
 TURNS = 4
 REPORT = "The report: the task is not finished."
-CODE = '<code>\nfinal_answer("The report: the task is not finished.")\n</code>'
+REPORTS = {
+    "smolagents code": f'<code>\nfinal_answer("{REPORT}")\n</code>',
+    "openai_agents responses typed": f'{{"text": "{REPORT}"}}',
+    "langchain chat typed": f'{{"text": "{REPORT}"}}',
+}
+"""Reports of the model, by program. Otherwise it is plain text."""
 PYTHON = {
     "openai_agents": ["openai-agents==0.24.0"],
     "pydantic_ai": ["pydantic-ai-slim[openai,anthropic]==2.66.0"],
@@ -44,9 +49,18 @@ PYTHON = {
     "transport": ["openai==2.54.0", "anthropic==1.17.0", "-e", str(ROOT)],
 }
 VARIANTS = {
-    "openai_agents": ["responses", "responses stream", "chat", "chat stream", "chat child"],
+    "openai_agents": [
+        "responses",
+        "responses stream",
+        "chat",
+        "chat stream",
+        "chat child",
+        "responses typed",
+        "responses handoff",
+        "responses state",
+    ],
     "pydantic_ai": ["chat", "responses", "messages", "chat typed", "messages typed"],
-    "langchain": ["chat", "chat stream", "messages", "messages stream"],
+    "langchain": ["chat", "chat stream", "messages", "messages stream", "chat typed", "chat called", "messages called"],
     "litellm": ["chat", "messages"],
     "smolagents": ["tool", "code"],
     "agno": ["chat", "responses", "messages"],
@@ -60,7 +74,7 @@ VARIANTS = {
     "ai_sdk.mjs": ["chat", "responses", "messages", "chat stream", "responses stream", "messages stream"],
     "openai_agents.mjs": ["responses", "chat_completions"],
 }
-TOOLS = {"claude_agent alone": "Read", "openai_agents chat child": "child"}
+TOOLS = {"claude_agent alone": "Read", "openai_agents chat child": ("child", "add")}
 """Tools that the model calls, by program. Otherwise it calls the first one that it is offered, such as a sub-agent."""
 SIDE_REQUESTS = {"claude_agent": 1}
 """Requests beside the turns that a program may make, such as one for a title."""
@@ -127,8 +141,8 @@ def build_command(name: str, variant: str) -> list[str]:
 
 def govern(name: str, variant: str) -> Row:
     """Run one program under a gateway."""
-    tool = TOOLS.get(f"{name} {variant}")
-    with LoopingProvider(report=CODE if variant == "code" else REPORT, tool=tool) as provider:
+    program = f"{name} {variant}"
+    with LoopingProvider(report=REPORTS.get(program, REPORT), tool=TOOLS.get(program)) as provider:
         environment = {
             **os.environ,
             "OPENAI_BASE_URL": f"{provider.url}/v1",
@@ -149,11 +163,10 @@ def govern(name: str, variant: str) -> Row:
                     os.close(copy)
             file.seek(0)
             lines = file.read().decode(errors="replace").strip().splitlines()
-        label = f"{name} {variant}"
         last = lines[-1] if lines else ""
         requests = sum("count_tokens" not in request.path for request in provider.requests)  # counting is free
         return Row(
-            label, execution, requests, provider.last_requests, provider.refused, last, SIDE_REQUESTS.get(name, 0)
+            program, execution, requests, provider.last_requests, provider.refused, last, SIDE_REQUESTS.get(name, 0)
         )
 
 

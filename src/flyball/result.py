@@ -255,7 +255,7 @@ class Result(Generic[Output]):
         """Return which limits were not as requested, as the first event tells."""
         limits: Mapping[str, Any] = getattr(self.events[0], "limits", {}) if self.events else {}
         clamped: Mapping[str, str] = limits.get("clamped", {})
-        return "".join(f"Limit {text}." for text in clamped.values())
+        return " ".join(f"Limit {text}." for text in clamped.values())
 
     def _explain_unsupported(self) -> str:
         if not self.unsupported:

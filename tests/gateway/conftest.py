@@ -1,5 +1,6 @@
 """Programs under a gateway, and a provider that never stops calling tools."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,10 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 
 from flyball import Limits
+from flyball.gateway import Gateway
 from flyball.gateway.execution import Execution, execute
 from flyball.gateway.gateway_options import GatewayOptions
 from flyball.testing.server import LoopingProvider, ModelServer
@@ -33,6 +37,27 @@ def environment_for(server: ModelServer, **more: str) -> dict[str, str]:
         "GEMINI_API_KEY": "AIza-real-key-of-the-user",
         **more,
     }
+
+
+KEYS = {"OPENAI": ("OPENAI_API_KEY", "authorization"), "ANTHROPIC": ("ANTHROPIC_API_KEY", "x-api-key"),
+        "GOOGLE_GEMINI": ("GEMINI_API_KEY", "x-goog-api-key")}  # fmt: skip
+
+
+def ask(
+    gateway: Gateway, path: str, body: object, provider: str = "OPENAI", method: str = "POST", **headers: str
+) -> tuple[int, Any]:
+    """Send a request to the gateway as a program does; return status and body."""
+    variable, header = KEYS[provider]
+    key = gateway.environment[variable]
+    sent = {header: f"Bearer {key}" if header == "authorization" else key}
+    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    url = f"{gateway.environment[f'{provider}_BASE_URL']}{path}"
+    response = httpx2.request(method, url, content=content, headers=sent, timeout=BOUND_S, trust_env=False)
+    try:
+        return response.status_code, response.json()
+    except ValueError:
+        return response.status_code, response.content
 
 
 @dataclass

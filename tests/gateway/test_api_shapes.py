@@ -171,7 +171,7 @@ def test_gemini_is_governed_to_its_report_and_its_synthetic_replies(provider: Lo
             results = [{"functionResponse": {"name": name, "response": {"output": 1}}} for name in calls]
             contents += [{"role": "model", "parts": parts}, {"role": "user", "parts": results or [{"text": "Go on."}]}]
     assert texts[1:2] == [REPORT]
-    assert texts[2].endswith("The report was given before.")
+    assert texts[2].endswith(f"The report was given before: {REPORT}")
     last = provider.requests[-1].body
     assert last["toolConfig"] == {"functionCallingConfig": {"mode": "NONE"}}
     assert last["tools"] == DECLARED

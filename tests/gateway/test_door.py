@@ -3,6 +3,8 @@
 import gzip
 import http.client
 import json
+import logging
+import socket
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -107,6 +109,36 @@ def test_a_path_that_is_not_listed_is_refused(client: Client, provider: LoopingP
     assert provider.requests == []
 
 
+@pytest.mark.parametrize("name", ["x%2Dy", "x#", "x?", "x%3Ay", "x y"])
+def test_a_name_of_a_model_that_could_mean_another_one_is_refused(provider: LoopingProvider, name: str) -> None:
+    with Gateway(GatewayOptions(environment=environment_for(provider))) as gateway:
+        client = connect(gateway, "GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY")
+        target = f"{client.path}/v1beta/models/{name}:generateContent".encode()
+        request = b"POST %b HTTP/1.1\r\nhost: 127.0.0.1:%d\r\nx-goog-api-key: %b\r\ncontent-length: 2\r\n\r\n{}"
+        with socket.create_connection(("127.0.0.1", client.port), timeout=30) as connection:
+            connection.sendall(request % (target, client.port, client.key.encode()))
+            assert connection.recv(100).split()[1] in (b"400", b"403")
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize("header", ["X-HTTP-Method-Override", "x_http_method"])
+def test_a_header_that_replaces_the_method_is_refused(client: Client, provider: LoopingProvider, header: str) -> None:
+    for method in ("GET", "POST"):
+        status, reply = client.send(method, "/models", **{header: "POST"})
+        assert (status, code_of(reply)) == (403, "method_refused")
+    assert (provider.requests, provider.other_paths) == ([], [])
+
+
+def test_a_gateway_leaves_the_logger_of_another_server_alone(
+    provider: LoopingProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = logging.getLogger("uvicorn.error")
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    with Gateway(GatewayOptions(environment=environment_for(provider))) as gateway:
+        assert connect(gateway).send()[0] == 200
+    assert logger.level == logging.INFO
+
+
 def test_an_absolute_target_is_refused(client: Client, provider: LoopingProvider) -> None:
     assert client.send(path="http://127.0.0.1/openai/v1/chat/completions")[0] in (400, 403)
     assert provider.requests == []
@@ -194,6 +226,14 @@ def test_a_decompression_bomb_is_refused(
     assert provider.requests == []
 
 
+def test_a_body_of_endless_empty_parts_is_refused(client: Client, provider: LoopingProvider) -> None:
+    data = gzip.compress(b"") * 500_000 + gzip.compress(json.dumps(BODY).encode())
+    assert client.send(data=data, content_encoding="gzip")[0] == 400
+    two = gzip.compress(json.dumps(BODY).encode()[:10]) + gzip.compress(json.dumps(BODY).encode()[10:])
+    assert client.send(data=two, content_encoding="gzip")[0] == 200
+    assert len(provider.requests) == 1
+
+
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'"text"', b"\xff\xfe", b"{}", b"[" * 100_000])
 def test_a_body_that_cannot_be_read_is_never_forwarded(client: Client, provider: LoopingProvider, data: bytes) -> None:
     status, reply = client.send(data=data)
@@ -212,3 +252,51 @@ def test_embeddings_cost_tokens_and_no_turn(client: Client, provider: LoopingPro
     client.send(path="/embeddings", data={"model": "text-embedding-3-small", "input": "text"})
     assert [request.path for request in provider.requests] == ["/v1/embeddings"]
     assert client.gateway.desk.run_turns == 0
+
+
+EMBEDDED = {"model": "text-embedding-3-small", "input": "text"}
+
+
+def test_embeddings_belong_to_no_conversation_and_end_with_an_error(provider: LoopingProvider) -> None:
+    options = GatewayOptions(limits=Limits(turns=1), environment=environment_for(provider))
+    with Gateway(options) as gateway:
+        client = connect(gateway)
+        client.send(path="/embeddings", data=EMBEDDED)
+        first, last = (client.send(x_flyball_run="one")[1] for _ in range(2))
+        ended = client.send(path="/embeddings", data=EMBEDDED, x_flyball_run="one")
+    assert "choices" in first
+    assert last["choices"][0]["message"]["content"] == "The report: the task is not finished."
+    assert (ended[0], code_of(ended[1])) == (400, "run_ended")
+    assert [chat.label for chat in gateway.chats] == ["one"]
+    assert (len(provider.requests), gateway.desk.reports.wants_end) == (3, False)
+
+
+def test_errors_of_embeddings_end_no_program_whose_conversation_goes_on(provider: LoopingProvider) -> None:
+    limits = Limits(turns=9, tokens=4_000)
+    with Gateway(GatewayOptions(limits=limits, environment=environment_for(provider))) as gateway:
+        client = connect(gateway)
+        client.send(x_flyball_run="one")
+        statuses = {client.send(path="/embeddings", data=EMBEDDED | {"input": "x" * 90_000})[0] for _ in range(20)}
+        assert (statuses, gateway.desk.reports.wants_end) == ({400}, False)
+        assert "choices" in client.send(x_flyball_run="one")[1]
+
+
+def test_an_observed_program_may_do_what_is_refused_otherwise_and_it_is_noted(provider: LoopingProvider) -> None:
+    options = GatewayOptions(limits=Limits(turns=5), environment=environment_for(provider), observe=True)
+    with Gateway(options) as gateway:
+        client = connect(gateway)
+        client.send(path="/batches", data={"input_file_id": "file-1"})
+        client.send(data=b"not JSON")
+        client.send(data=b"zipped", content_encoding="lzma")
+        client.send(data=BODY | {"background": True})
+        client.send(path="/embeddings", data=EMBEDDED)
+        assert client.send(upgrade="websocket")[0] == 426
+        observer = gateway.desk.observer
+    assert len(provider.requests) == 5
+    assert gateway.result.turns == 1
+    assert observer is not None
+    assert [note.partition(": ")[2] for note in observer.notes] == [
+        "flyball does not govern POST /batches, so it is refused",
+        "the body is not valid JSON, so the gateway does not forward it",
+        "the content encoding 'lzma' is not supported: use gzip, deflate, br or zstd",
+    ]

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from flyball.testing.server import LoopingProvider, ModelServer, status
+from flyball.cli.exec_command import describe_command
+from flyball.testing import say
+from flyball.testing.server import LoopingProvider, ModelServer, sent, status
 
 from .conftest import PROGRAMS, REAL_KEY, environment_for
 
@@ -48,7 +50,10 @@ def test_a_program_whose_requests_do_not_come_through_is_an_error(
     done = flyball_exec(provider, "--", *program)
     assert (done.returncode, done.stdout) == (8, "direct\n")
     assert "NOT GOVERNED" in done.stderr.splitlines()[-1]
-    assert flyball_exec(provider, "--allow-ungoverned", "--", *program).returncode == 0
+    done = flyball_exec(provider, "--allow-ungoverned", "--", *program)
+    assert (done.returncode, "NOT GOVERNED" in done.stderr) == (0, False)
+    assert "no request to a model came through the gateway" in done.stderr
+    assert flyball_exec(provider, "--allow-ungoverned", "-q", "--", *program).stderr == ""
 
 
 def test_a_key_in_a_program_that_asks_the_provider_directly_does_not_work(
@@ -90,6 +95,27 @@ def test_no_key_is_in_any_output_or_file(flyball_exec: Exec, tmp_path: Path) -> 
         done = flyball_exec(server, "--store", f"sqlite:///{store}", "--", *PLAIN, "loop")
     assert REAL_KEY not in done.stdout + done.stderr
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and REAL_KEY.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--api-key", "hunter2hunter2"],
+        ["--password=hunter2hunter2"],
+        ["OPENAI_API_KEY=hunter2hunter2"],
+        ["-c", "export A=1; MY_TOKEN=hunter2hunter2 run"],
+        ["ghp_hunter2hunter2"],
+        ["a b sk-proj-hunter2hunter2 c"],
+    ],
+)
+def test_no_key_of_a_command_line_is_stored(words: list[str]) -> None:
+    shown = describe_command(["agent", *words, "go"])
+    assert "hunter2" not in shown
+    assert (shown.startswith("agent "), shown.endswith(" go"), "***" in shown) == (True, True, True)
+
+
+def test_a_command_line_without_keys_is_stored_as_it_is() -> None:
+    assert describe_command(["claude", "-p", "Which keys = values?"]) == "claude -p 'Which keys = values?'"
 
 
 def test_an_unknown_program_and_a_wrong_option_are_usage_errors(flyball_exec: Exec, provider: LoopingProvider) -> None:
@@ -260,8 +286,26 @@ def test_the_record_says_which_conversation_spent_what(provider: LoopingProvider
     for why in (flyball("why"), flyball("why", "last")):
         assert "plain_agent.py loop" in why
         assert "conversation 1 · gpt-4o: 3 turns, 4 requests," in why
+        assert "gpt-4o · 3 turns, 4 requests, 3 calls ·" in why
         assert why.count("gpt-4o wants 1 call") == 3
         assert why.count("gpt-4o reports") == 1
         assert "--turns 6" in why
         assert "flyball resume" not in why
     assert "cannot be resumed: run it again" in flyball("resume", "last", "--turns", "+3")
+
+
+def test_a_program_that_leaves_a_reply_prints_nothing_on_the_terminal_of_its_user(flyball_exec: Exec) -> None:
+    program = """
+import http.client, json, os, urllib.parse
+url = urllib.parse.urlsplit(os.environ["OPENAI_BASE_URL"])
+connection = http.client.HTTPConnection(url.netloc, timeout=30)
+body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Go."}], "stream": True}
+headers = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+connection.request("POST", url.path + "/chat/completions", json.dumps(body), headers)
+connection.getresponse().read(10)
+"""
+    with ModelServer.looping(sent(say("word " * 50).after(30))) as server:
+        done = flyball_exec(server, "--", sys.executable, "-c", program)
+    first, last = done.stderr.splitlines()
+    assert first.startswith("flyball: at most ")
+    assert last.startswith("flyball: completed: ")

@@ -20,6 +20,7 @@ from flyball.gateway.gateway_options import GatewayOptions
 from flyball.gateway.providers import find_upstreams
 from flyball.governor.reservation import Need
 from flyball.result import Stop
+from flyball.testing.server.looping import is_last_request
 
 ENVIRONMENT = {"OPENAI_API_KEY": "sk-real-key-of-the-user"}
 PORT = 1
@@ -29,7 +30,7 @@ INPUT_PRICE, OUTPUT_PRICE = 2_500, 10_000
 """Billionths of a dollar for a token of gpt-4o."""
 MAX_INPUT_PRICE, MAX_OUTPUT_PRICE = 4_250, 17_000
 """The same with the dearest service tier, at which a request without reported usage counts."""
-TOKENS_PER_BYTE, BLOB_BYTES, BLOB_TOKENS = 0.4, 2_000, 1_600
+TOKENS_PER_BYTE, BLOB_BYTES, BLOB_TOKENS, REPORT_REQUEST_TOKENS = 0.4, 2_000, 1_600, 250
 
 
 @dataclass
@@ -77,11 +78,13 @@ class Provider(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         raw, account = await request.aread(), self.account
         body, size = json.loads(raw), int(request.headers["x-size"])
-        results = [message["content"] for message in body["messages"] if message["role"] == "tool"]
-        blobs = [len(text) for text in results if len(text) >= BLOB_BYTES]
+        contents = [message["content"] for message in body["messages"] if isinstance(message["content"], list)]
+        urls = [part["image_url"]["url"] for content in contents for part in content]
+        blobs = [len(url) for url in urls if len(url) >= BLOB_BYTES]
         size -= sum(blobs)
         known = self._find_known(body)
         estimate = known.estimate(size, len(blobs))
+        estimate += REPORT_REQUEST_TOKENS if is_last_request(body) else 0
         limit: int = body["max_completion_tokens"]  # always set, because money is limited
         fault = self.random.choice(FAULTS)
         try:
@@ -173,7 +176,10 @@ class Client:
 
 async def talk(client: Client, chance: random.Random, number: int) -> None:
     """One conversation: turns, retries of the same body, a client that leaves, and parallel requests."""
-    messages: list[Any] = [{"role": "user", "content": f"Go on, {number}. " + "x" * chance.randint(0, 2_000)}]
+    messages: list[Any] = [{"role": "user", "content": f"Go on, {number}. " + "x" * chance.randint(0, 3_000)}]
+    if chance.random() < 0.3:
+        image = {"url": "data:image/png;base64," + "A" * chance.randint(500, 5_000)}
+        messages.append({"role": "user", "content": [{"type": "image_url", "image_url": image}]})
     for _ in range(chance.randint(1, 8)):
         body: dict[str, Any] = {"model": "gpt-4o", "messages": messages}
         if chance.random() < 0.5:

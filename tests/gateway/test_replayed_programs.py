@@ -86,6 +86,6 @@ def test_a_parent_is_answered_for_each_sub_agent_that_ends_after_the_limit(
         reply = client.post("ANTHROPIC", "/v1/messages", body, **names).json()
         assert "before this conversation began" in reply["content"][0]["text"]
     woken = [client.loop(1) for _ in range(sub_agents + 2)]
-    assert all("The report was given before" in text for text in woken)
+    assert all("The report was given before: The report: the task is not finished." in text for text in woken)
     assert client.claude(client.history, tools=[TOOL])["type"] == "error"
     assert (len(provider.requests), provider.last_requests) == (TURNS + 1, 1)

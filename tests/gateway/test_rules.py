@@ -166,6 +166,20 @@ def test_a_rule_stops_the_program_with_a_report_after_a_failed_result(build: Any
     assert (result.stop, result.stopped_by, result.turns) == ("halted", "watch", 1)
 
 
+@pytest.mark.parametrize("trigger", ["on_tool_failure", "on_turn_start", "on_turn_end", "on_query_start"])
+def test_a_rule_stops_no_observed_program_and_it_is_noted(trigger: str, tmp_path: Path) -> None:
+    path, body = chat({"content": '{"error": "no such file"}'})
+    rules = build_rules(tmp_path, trigger, 'type = "stop"\nmessage = "Enough."')
+    with LoopingProvider(calling("chat")) as server:
+        with Gateway(options_for(server, rules, observe=True)) as gateway:
+            make_call(gateway, path, body)
+            assert [ask(gateway, path, body).status_code for _ in range(4)] == [200] * 4
+        assert [request.body for request in server.requests[1:]] == [body] * 4
+    assert gateway.desk.observer is not None
+    assert gateway.desk.observer.notes == ["the rule watch would have stopped the program: Enough."]
+    assert gateway.result.stop == "completed"
+
+
 @pytest.mark.parametrize(("build", "result"), DONE, ids=IDS)
 def test_a_rule_sees_what_a_call_returned(build: Any, result: Any, tmp_path: Path) -> None:
     path, body = build(result)

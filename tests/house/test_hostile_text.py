@@ -15,6 +15,7 @@ import pytest
 
 import flyball
 from flyball._internal.path import has_value
+from flyball._internal.text import redact_command
 from flyball._internal.toml import TomlDocument
 from flyball.agent.output import Output
 from flyball.budget.budget import IterationBudget
@@ -209,6 +210,8 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("tools/mcp_client/server.py", "a command of keys", lambda text: mcp(text).name, repeated("key "), repeated("x ")),
     ("tools/mcp_client/stdio.py", "stderr in small pieces", stderr, pieces(b"x"), pieces(b"xxxxxxxx")),
     ("tools/excerpt.py", "a result of quotes", excerpt_of, repeated('"'), PROSE),
+    ("_internal/text.py", "a command of keys", lambda text: redact_command([text]), repeated("key"), repeated("xyz")),
+    ("_internal/text.py", "a command of starts of keys", lambda text: redact_command([text]), repeated("sk-a "), PROSE),
     ("_internal/path.py", "JSON that is nested", look_up, repeated('{"a":', "1"), PROSE),
     ("rules/template.py", "a value of braces", template, repeated("{{"), PROSE),
     *(

@@ -141,7 +141,7 @@ def test_a_limit_is_written_under_the_key_that_the_body_has() -> None:
         assert CHAT.write_request(replace(CHAT.parse_request(body), max_output_tokens=7)) == {**body, key: 7}
     both: dict[str, Any] = {"model": "m", "messages": [], "max_tokens": 900, "max_completion_tokens": 800}
     request = CHAT.parse_request(both)
-    assert request.max_output_tokens == 800
+    assert request.max_output_tokens == 900  # a server may know only one of them
     written = CHAT.write_request(replace(request, max_output_tokens=7))
     assert written == {"model": "m", "messages": [], "max_completion_tokens": 7}
     snake: dict[str, Any] = {"contents": [], "generation_config": {"max_output_tokens": 50, "seed": 1}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from .._internal.text import redact
+from .._internal.text import pluralize, redact, redact_command
 from ..budget.limits import Limits
 from ..budget.price import Unpriced
 from ..budget.registry import IterationBudgetRegistry, Resolution
@@ -192,7 +191,7 @@ def describe_plan(options: GatewayOptions, *, is_plan: bool) -> str:
 
 def _describe_limit(label: str, limit: Resolution) -> str:
     value = limit.ceiling or 0
-    amount = Unit.USD.show(value) if label == "usd" else f"{value:,} {label}"
+    amount = Unit.USD.show(value) if label == "usd" else pluralize(int(value), label.removesuffix("s"))
     if limit.is_clamped:
         return f"{amount} ({limit.requested} was asked for)"
     return amount if limit.is_requested else f"{amount} (default)"
@@ -225,11 +224,11 @@ class LiveSink:
 
 
 def describe_command(command: Sequence[str]) -> str:
-    """Return the command line for lists, without the values of the environment that may be keys."""
+    """Return the command line for lists, without what may be a key."""
     secrets = tuple(
         value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= _MIN_SECRET
     )
-    return redact(shlex.join(command), secrets)[:_MAX_TASK_CHARS]
+    return redact(redact_command(command), secrets)[:_MAX_TASK_CHARS]
 
 
 def find_exit_code(execution: Execution, options: ExecOptions) -> int:
@@ -244,11 +243,14 @@ def find_exit_code(execution: Execution, options: ExecOptions) -> int:
 def _print_end(execution: Execution, options: ExecOptions) -> None:
     result = execution.result
     if not execution.is_governed:
-        print_line(
-            "flyball: NOT GOVERNED: no request to a model came through the gateway, so no limit held "
-            "(see --upstream and --set; --allow-ungoverned accepts it)",
-            err=True,
-        )
+        if not options.allow_ungoverned:
+            print_line(
+                "flyball: NOT GOVERNED: no request to a model came through the gateway, so no limit held "
+                "(see --upstream and --set; --allow-ungoverned accepts it)",
+                err=True,
+            )
+        elif not options.quiet:
+            print_line("flyball: no request to a model came through the gateway, so no limit held", err=True)
         return
     for hint in execution.hints:
         print_line(f"flyball: {hint}", err=True)

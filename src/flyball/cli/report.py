@@ -89,7 +89,7 @@ def list_summary(record: RunRecord) -> list[str]:
     """List models, counts, cost and time."""
     data = record.data
     models = dict.fromkeys(event.text("model") for event in record.events if event.text("event") == "model_requested")
-    counts = [(data.integer("turns"), "turn"), (data.integer("requests"), "request"), (len(record.outcomes), "call")]
+    counts = [(data.integer("turns"), "turn"), (data.integer("requests"), "request"), (record.call_count, "call")]
     parts = [
         ", ".join(filter(None, models)) or "no model was asked",
         ", ".join(pluralize(*count) for count in counts),

@@ -14,6 +14,8 @@ Json = dict[str, Any]
 
 MAX_BODY_BYTES = 64 * 2**20
 """Maximum bytes of a request, before and after decoding."""
+_MAX_MEMBERS = 100
+"""Parts of a gzip body. Each one copies the rest, so a body of empty parts would block the gateway for hours."""
 _GZIP_OR_ZLIB = 47
 _RAW_DEFLATE = -15
 
@@ -99,6 +101,8 @@ def _inflate(raw: bytes, window: int) -> bytes:
     parts: list[bytes] = []
     room, rest = MAX_BODY_BYTES, raw
     while rest:  # gzip may have several members
+        if len(parts) == _MAX_MEMBERS:
+            raise ValueError(f"it has more than {_MAX_MEMBERS} parts")
         decoder = zlib.decompressobj(window)
         part = decoder.decompress(rest, room + 1)
         room -= len(part)

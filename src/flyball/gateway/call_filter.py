@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, cast
 
 from ..wire.bodies import Json, get_dict, get_dicts, list_dicts
-from ..wire.formats import ANTHROPIC, CHAT, GEMINI, RESPONSES
+from ..wire.formats import ANTHROPIC, GEMINI, RESPONSES
 from ..wire.responses_items import is_client_call
 from ..wire.stream import ReadEvent
 from ..wire.wire import Wire
@@ -184,12 +184,3 @@ def _is_gemini_call(part: Json) -> bool:
 def _list_parts(event: Json) -> Iterator[Json]:
     for candidate in get_dicts(event, "candidates"):
         yield from get_dicts(get_dict(candidate, "content"), "parts")
-
-
-def count_choices(wire: Wire, body: Json) -> int:
-    """Return the number of alternative replies that a request asks for."""
-    count: Any = body.get("n") if wire.name == CHAT.name else None
-    if wire is GEMINI:
-        config = get_dict(body, "generationConfig") or get_dict(body, "generation_config")
-        count = config.get("candidateCount", config.get("candidate_count"))
-    return count if isinstance(count, int) else 1

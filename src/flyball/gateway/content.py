@@ -10,7 +10,7 @@ from ..wire.formats import GEMINI
 from .body import encode_json
 from .door import Access
 from .inbound import Inbound, limit_thinking
-from .last_request import build_last_request
+from .last_request import ask_for_one_reply, build_last_request
 from .needs import Needs
 from .server_tools import MAX_PAID_USES, drop_tools, find_kinds, limit_server_tools
 from .ticket import Ticket
@@ -37,6 +37,8 @@ class ContentWriter:
         body: Json = dict(inbound.wire.write_request(changed))
         if changed.max_output_tokens is not None:
             limit_thinking(body, changed.max_output_tokens)
+        if ticket.is_last:
+            body = ask_for_one_reply(body)
         if dropped:
             body = drop_tools(body, inbound.wire, dropped)
         if ceiling is not None and body.get("tools"):
@@ -74,10 +76,11 @@ class ContentWriter:
         inbound, turn = ticket.inbound, ticket.turn
         assert turn is not None
         request, cap = inbound.request, turn.max_output_tokens
+        if cap is not None and not ticket.is_last:
+            cap //= inbound.choice_count
         changed = replace(request, includes_usage=True) if _adds_usage(request) else request
-        joined = ticket.chat.joined_ids.get(request.previous_id or "")
-        if joined is not None:
-            changed = replace(changed, previous_id=joined)
+        if request.previous_id in ticket.chat.own_ids:
+            changed = replace(changed, previous_id=ticket.chat.own_ids[request.previous_id])
         is_lowered = cap is not None and request.max_output_tokens is not None and cap < request.max_output_tokens
         if cap is not None and (is_lowered or (self._needs.is_limited and request.max_output_tokens is None)):
             changed = replace(changed, max_output_tokens=max(cap, inbound.wire.min_output_tokens))

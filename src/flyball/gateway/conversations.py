@@ -63,8 +63,10 @@ class Chat:
     known_output: int = 0
     task_key: bytes | None = None
     """Hash of the user's messages that began its task."""
-    joined_ids: dict[str, str] = field(default_factory=dict[str, str])
-    """Ids of the provider's latest replies, by the ids under which the program knows them."""
+    state_id: str | None = None
+    """Id of the latest reply that the provider keeps. None means that it keeps none."""
+    own_ids: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+    """Ids of the provider's latest replies, by the ids that the gateway gave to joined and synthetic ones."""
     open_calls: dict[str, OpenCall] = field(default_factory=dict[str, "OpenCall"])
     """Calls that the program makes now, by id."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from secrets import token_hex
 from typing import Any
 
 from ..request import Reply
-from ..wire.bodies import ErrorReply, Json, ReplyDraft
+from ..wire.bodies import ErrorReply, Json, ReplyDraft, get_text
 from ..wire.stream import ReadEvent
 from .body import encode_json
 from .continuation import Continuation
@@ -31,6 +32,7 @@ class Delivery:
         self._continuation = Continuation(inbound.wire)
         self._items = 0
         """Items written to an array of events."""
+        self._made_id: str | None = None
         self.is_started = False
         """True once a stream has begun, so that no status can be sent any more."""
 
@@ -40,9 +42,9 @@ class Delivery:
         return self._continuation.is_joined
 
     @property
-    def joined_id(self) -> str | None:
-        """Id that the program knows a joined stream by. None for any other reply."""
-        return self._continuation.id if self._continuation.is_joined else None
+    def own_id(self) -> str | None:
+        """Id that the program knows a joined stream, or a synthetic reply, by. None for any other reply."""
+        return self._continuation.id if self._continuation.is_joined else self._made_id
 
     def begin_reply(self) -> None:
         """Let a further reply stand behind what the program has of the one before."""
@@ -101,7 +103,13 @@ class Delivery:
     async def send_made_reply(self, reply: Reply) -> None:
         """Send a synthetic reply in the wire of the request, as a stream if it asks for one."""
         request, wire = self._inbound.request, self._inbound.wire
-        draft = ReplyDraft(reply, id="flyball", model=request.model or "flyball", includes_usage=request.includes_usage)
+        draft = ReplyDraft(
+            reply,
+            id=f"flyball_{token_hex(8)}",
+            model=request.model or "flyball",
+            includes_usage=request.includes_usage,
+        )
+        self._made_id = get_text(wire.write_reply(draft), "id")
         if not request.stream:
             await self.send_whole(200, _JSON, encode_json(wire.write_reply(draft)))
             return

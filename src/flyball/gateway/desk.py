@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -88,6 +87,8 @@ class Desk:
     async def admit(self, inbound: Inbound) -> Ticket:
         """Decide about a request. Raises `Refused` for one that gets an error."""
         self.requests += 1
+        if inbound.route.access is Access.COUNTED:
+            return await self._admit_counted(inbound)
         side = find_side_request(inbound)
         chat = self.conversations.find(inbound) if side is None else self.conversations.find_side(inbound)
         self.calls.show_request(inbound)
@@ -106,8 +107,6 @@ class Desk:
         elif self._undelivered and inbound.digest in self._undelivered and self.run.envelope.claim(retries=1):
             self._undelivered.discard(inbound.digest)
             need = replace(need, turns=0)
-        if inbound.route.access is Access.COUNTED:
-            need = replace(need, turns=0, max_output_tokens=1, min_output_tokens=1, report_tokens=None)
         if chat.reported or (need.turns and self.calls.has_none_left()):
             return await self._end(inbound, chat, side)
         async with self._queue:
@@ -116,6 +115,20 @@ class Desk:
             return await self._end(inbound, chat, side)
         chat.turns += turn.counts
         return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens, side=side))
+
+    async def _admit_counted(self, inbound: Inbound) -> Ticket:
+        """Reserve a request that costs tokens and belongs to no conversation. It is never answered by a text."""
+        chat = self.conversations.side
+        need = replace(self._needs.build(inbound, chat), turns=0, report_tokens=None)
+        if self.observer is not None:
+            return await self._observe(inbound, chat, need, self.observer, None)
+        need, turn = replace(need, max_output_tokens=1, min_output_tokens=1), None
+        if not self._has_ended():
+            async with self._queue:
+                turn = await self.run.areserve_turn(chat.number, need)
+        if turn is None:  # its errors end no program that could still report
+            raise self.reports.refuse(inbound, counts=all(other.reported for other in self.conversations.all))
+        return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens))
 
     def _check_plan(self, inbound: Inbound) -> None:
         """End the run with reports if its share of a subscription is used up."""
@@ -153,13 +166,21 @@ class Desk:
         used = {name: self.run.envelope.budgets[name].used for name in ("turns", "tool_calls", "tokens", "usd")}
         observer.check({**used, "seconds": self.run.now() - self._started_at}, self.requests)
         need = replace(need, max_output_tokens=None, report_tokens=None)
+        self._lift_halt(observer)
         turn = await self.run.areserve_turn(chat.number, need)
-        if turn is None:  # more turns than any limit allows
+        if turn is None:  # a rule stops it, or it has more turns than any limit allows
+            self._lift_halt(observer)
             turn = await self.run.areserve_turn(chat.number, replace(need, turns=0))
         if turn is None:
             raise Refused(503, "run_ended", "the observed run has ended")
         chat.turns += turn.counts
         return self._open(Ticket(inbound, chat, turn, input_tokens=need.input_tokens, side=side))
+
+    def _lift_halt(self, observer: Observer) -> None:
+        """Let an observed program go on although a rule stops it."""
+        halt = self.ending.lift_halt()
+        if halt is not None:
+            observer.note(f"the rule {halt[0]} would have stopped the program: {halt[1]}")
 
     @property
     def run_turns(self) -> int:
@@ -171,7 +192,7 @@ class Desk:
         if chat.reported or not chat.turns:
             return self.reports.make_reply(inbound, chat)
         chat.reported = True
-        need = self._needs.build(inbound, chat)
+        need = self._needs.build(inbound, chat, is_last=True)
         if thinks(inbound.body):
             need = replace(need, min_output_tokens=MIN_REPLY_TOKENS)
         turn = await self.run.areserve_grace(chat.number, need)
@@ -187,12 +208,14 @@ class Desk:
         """Count a request that was answered, wholly or in part."""
         turn, chat = ticket.turn, ticket.chat
         assert turn is not None
-        self._price_calls(ticket, reader.server_calls.counts)
         before, usage = self._read_spent(), None if reply is None else reply.usage
+        turn.card = add_fee(
+            self._needs.find_model(ticket.inbound), self._needs.compute_fee(ticket.inbound, reader, usage)
+        )
         estimated = usage is None or not usage.total
         if usage is not None and not estimated:
             turn.settle(usage, service_tier=reader.service_tier)
-            if ticket.side is None:
+            if ticket.is_of_loop:
                 chat.known_input, chat.known_output = usage.input, usage.output
                 chat.known_bytes, chat.known_blobs = ticket.inbound.count_bytes()
         else:
@@ -200,26 +223,19 @@ class Desk:
             turn.settle_observed(usage.input, usage.output)
         self._count(ticket, usage, reply, before, estimated=estimated)
 
-    def _price_calls(self, ticket: Ticket, counts: Mapping[str, int]) -> None:
-        """Set the price of a request to one with the fees of the calls that the provider made in it."""
-        assert ticket.turn is not None
-        model = self._needs.find_model(ticket.inbound)
-        if ticket.inbound.body.get("web_search_options") is not None:
-            counts = {"web_search": 1}
-        ticket.turn.card = add_fee(model, sum(model.fees.get(kind, 0) * count for kind, count in counts.items()))
-
-    def note_state(self, chat: Chat, inbound: Inbound, reply_id: str | None, joined_id: str | None) -> None:
+    def note_state(self, chat: Chat, inbound: Inbound, reply_id: str | None, own_id: str | None) -> None:
         """Record what the provider keeps of a conversation, which later requests name.
 
-        `joined_id` is the id by which the program knows the reply, if it is another one.
+        `reply_id` is None for a reply that it does not keep, `own_id` for one to which the gateway gave no id.
         """
         if inbound.wire is not RESPONSES:
             return
-        for state_id in (reply_id, inbound.request.previous_id, joined_id):
+        chat.state_id = reply_id or chat.state_id
+        for state_id in (reply_id, inbound.request.previous_id, own_id):
             if state_id is not None:
                 self.conversations.remember_state(chat, state_id)
-        if joined_id is not None and reply_id is not None:
-            chat.joined_ids[joined_id] = reply_id
+        if own_id is not None:
+            chat.own_ids[own_id] = chat.state_id
 
     async def ask_again(self, inbound: Inbound, chat: Chat) -> Ticket:
         """Return the next turn of a conversation whose calls were all denied, or its last request."""
@@ -285,10 +301,10 @@ class Desk:
 
     def _note_text(self, ticket: Ticket, text: str) -> None:
         """Record the text of a reply, which is that of the run unless it was asked for beside the loop."""
-        if ticket.side is None:
+        if ticket.is_of_loop:
             ticket.chat.text = text
             self.reports.note_reply(text)
-        elif ticket.side.is_compaction:
+        elif ticket.side is not None and ticket.side.is_compaction:
             self.conversations.remember_summary(ticket.chat, text)
 
     def withdraw(self, ticket: Ticket, error: str) -> None:
@@ -324,7 +340,7 @@ class Desk:
         inbound, chat, turn = ticket.inbound, ticket.chat, ticket.turn
         assert turn is not None
         chat.in_progress += 1
-        if ticket.side is None or not chat.model:
+        if ticket.is_of_loop or not chat.model:
             chat.model = inbound.request.model or chat.model
         ticket.started_at = self.run.now()
         if self.observer is None:
@@ -357,6 +373,8 @@ class Desk:
         ending = self.ending
         for chat in self.conversations.all:
             self.calls.cancel(chat, "the program ended")
+        if self.observer is not None:
+            self._lift_halt(self.observer)
         if ending.stops:
             pass
         elif error is None:

@@ -30,6 +30,8 @@ class Access(StrEnum):
     """Request that costs tokens and is no turn, such as embeddings."""
     FREE = "free"
     """Request that costs nothing. It is passed on unread."""
+    UNKNOWN = "unknown"
+    """Request that could run agents unseen. It is refused, unless the program is only observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,14 @@ class Route:
 
 
 _GOVERNED = re.compile(
-    r"/chat/completions|/responses(/compact)?|/messages|/models/[^/:]+:(generateContent|streamGenerateContent)"
+    r"/chat/completions|/responses(/compact)?|/messages|/models/[\w.-]+:(generateContent|streamGenerateContent)"
 )
 _FREE_POSTS = re.compile(
     r"/messages/count_tokens|/responses/input_tokens|/responses/[\w-]+/cancel|/conversations(/[\w/-]+)?|/files"
-    r"|/moderations|/models/[^/:]+:countTokens"
+    r"|/moderations|/models/[\w.-]+:countTokens"
 )
+_OVERRIDES = frozenset({"x-http-method-override", "x-http-method", "x-method-override"})
+"""Headers that some servers read the method from."""
 _READS = frozenset({"GET", "HEAD", "DELETE"})
 
 
@@ -122,9 +126,11 @@ class Door:
 
 
 def check_plain(raw_path: bytes, headers: Mapping[str, str]) -> str:
-    """Return the path of a request without its query. Refuses websockets, and paths that could mean another one."""
+    """Return the path of a request without its query. Refuses websockets, and what could mean another request."""
     if "upgrade" in headers:
         raise Refused(426, "websocket_refused", "the gateway has no websockets: use HTTP requests")
+    if not _OVERRIDES.isdisjoint(headers):
+        raise Refused(403, "method_refused", "the method of the request may not be replaced by a header")
     path = raw_path.partition(b"?")[0].decode("latin-1")
     lowered = path.lower()
     if not path.startswith("/") or "/.." in path or "//" in path or "%2e" in lowered or "%2f" in lowered:
@@ -133,7 +139,7 @@ def check_plain(raw_path: bytes, headers: Mapping[str, str]) -> str:
 
 
 def find_route(upstream: Upstream, method: str, path: str) -> Route:
-    """Return the handling of a path. All that is not listed is refused, because it could run agents unseen."""
+    """Return the handling of a path. All that is not listed is unknown."""
     wire = choose_wire(path, upstream.url)
     if method == "POST" and _GOVERNED.fullmatch(path):
         return Route(upstream, path, Access.GOVERNED, wire)
@@ -141,4 +147,4 @@ def find_route(upstream: Upstream, method: str, path: str) -> Route:
         return Route(upstream, path, Access.COUNTED, wire)
     if method in _READS or (method == "POST" and _FREE_POSTS.fullmatch(path)):
         return Route(upstream, path, Access.FREE, wire)
-    raise Refused(403, "path_refused", f"flyball does not govern {method} {path}, so it is refused")
+    return Route(upstream, path, Access.UNKNOWN, wire)

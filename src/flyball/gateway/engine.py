@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 from collections.abc import AsyncGenerator
@@ -22,8 +21,6 @@ from .provider_urls import ProviderUrls
 from .serving_thread import ServingThread
 from .transport_options import TransportOptions
 from .upstream import open_upstream_client
-
-log = logging.getLogger(__name__)
 
 _AGENT = "transport"
 """Name of such runs in a store."""
@@ -122,7 +119,6 @@ class Engine:
         except ConnectionAbortedError:
             pass
         except Exception as unexpected:
-            log.exception("unexpected exception in the engine of a transport")
             error = f"internal error of flyball: {type(unexpected).__name__}: {unexpected}"
         finally:
             pipe.end(error)

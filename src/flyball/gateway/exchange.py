@@ -194,6 +194,7 @@ class Exchange:
         self.handed_on = True
         if instead is not None:
             await self._delivery.send_made_reply(instead)
+            self._desk.note_state(chat, self._inbound, self._reader.state_id, self._delivery.own_id)
         elif streams:
             await self._delivery.send_events(response.status_code, copy_headers(response), self._prepare(events))
         else:
@@ -218,7 +219,7 @@ class Exchange:
             return {}
         self._desk.settle(self._ticket, reply, reader)
         self._desk.calls.count_at_provider(reader.server_calls.total)
-        self._desk.note_state(self._ticket.chat, self._inbound, reader.state_id, self._delivery.joined_id)
+        self._desk.note_state(self._ticket.chat, self._inbound, reader.state_id, self._delivery.own_id)
         return self._desk.calls.judge(self._ticket, reply, can_deny=can_deny)
 
     def _end(self) -> None:

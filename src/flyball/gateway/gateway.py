@@ -132,15 +132,17 @@ class Gateway:
     async def _serve(self, listener: socket.socket) -> AsyncGenerator[None]:
         import uvicorn
 
+        from .quiet_protocol import QuietProtocol
+
         with listener:
             async with open_upstream_client() as client:
                 app: Any = GatewayApp(self._options, self.desk, self._require_door(), client)
                 config = uvicorn.Config(
                     app,
+                    http=QuietProtocol,
                     ws="none",
                     lifespan="off",
                     log_config=None,
-                    log_level="error",  # it warns of each websocket that is refused
                     access_log=False,
                     server_header=False,
                     date_header=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Protocol
 
@@ -11,7 +12,6 @@ import httpx2
 from ..wire.bodies import ErrorReply
 from ..wire.wire import Wire
 from .body import ClientLeft, Refused, decode_body, encode_json, parse_body, read_body
-from .call_filter import count_choices
 from .delivery import Delivery, Send, UpstreamBroke, send_whole
 from .desk import Desk
 from .door import Access, Route
@@ -22,6 +22,8 @@ from .last_request import build_made_reply
 from .ticket import Ticket
 from .upstream import copy_headers, iter_bytes, select_headers
 from .wires import guess_wire
+
+log = logging.getLogger(__name__)
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -51,20 +53,41 @@ class GatewayApp:
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
             route, keys = self._entrance.check(scope, headers)
-            wire = route.wire
+            wire = route.wire if route.access is Access.GOVERNED else wire
             raw = await read_body(receive)
             query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
-            if route.access is Access.FREE:
-                await self._pass_free(scope["method"], route, query, select_headers(headers, keys), headers, raw, send)
+            inbound = self._read(scope["method"], route, headers, keys, query, raw)
+            if inbound is None:
+                await self._pass_unread(
+                    scope["method"], route, query, select_headers(headers, keys), headers, raw, send
+                )
             else:
-                body = decode_body(raw, headers.get("content-encoding", ""))
-                await self._govern(self._read(route, headers, keys, query, body), receive, send)
+                await self._govern(inbound, receive, send)
         except Refused as refusal:
             await self._send_refusal(refusal, wire, send)
         except (ClientLeft, UpstreamBroke, asyncio.CancelledError):
             raise ConnectionAbortedError from None  # the server closes the connection without a proper end
+        except Exception:
+            log.exception("unexpected exception in the gateway; please report this")
+            raise
 
     def _read(
+        self, method: str, route: Route, headers: Mapping[str, str], keys: Mapping[str, str], query: str, sent: bytes
+    ) -> Inbound | None:
+        """Return a request to govern, or None for one that passes unread. Raises `Refused`, unless it observes."""
+        if route.access is Access.FREE:
+            return None
+        try:
+            if route.access is Access.UNKNOWN:
+                raise Refused(403, "path_refused", f"flyball does not govern {method} {route.path}, so it is refused")
+            return self._parse(route, headers, keys, query, decode_body(sent, headers.get("content-encoding", "")))
+        except Refused as refusal:
+            if self._desk.observer is None:
+                raise
+            self._desk.observer.note(f"a request would have been refused, and its cost is not known: {refusal.message}")
+            return None
+
+    def _parse(
         self, route: Route, headers: Mapping[str, str], keys: Mapping[str, str], query: str, raw: bytes
     ) -> Inbound:
         body = parse_body(raw)
@@ -73,11 +96,12 @@ class GatewayApp:
         request = route.wire.parse_request(body, route.path)
         if not request.model:
             raise Refused(400, "model_missing", "the request names no model, so the gateway does not forward it")
-        if self._desk.calls.may_deny and count_choices(route.wire, body) > 1:
+        inbound = Inbound(route, headers, raw, body, request, query, keys)
+        if self._desk.calls.may_deny and inbound.choice_count > 1:
             raise Refused(
                 400, "choices_refused", "tool calls are limited, so a request may ask for one reply only: leave out n"
             )
-        return Inbound(route, headers, raw, body, request, query, keys)
+        return inbound
 
     async def _govern(self, inbound: Inbound, receive: Receive, send: Send) -> None:
         left, delivery = asyncio.ensure_future(_wait_for_disconnect(receive)), Delivery(send, inbound)
@@ -101,6 +125,7 @@ class GatewayApp:
         if ticket.turn is None:
             try:
                 await delivery.send_made_reply(build_made_reply(inbound, ticket.made_text, self._options.final_tools))
+                desk.note_state(ticket.chat, inbound, None, delivery.own_id)
             finally:
                 desk.close(ticket, delivered=True)
             return None
@@ -137,7 +162,7 @@ class GatewayApp:
             return await desk.ask_again(exchange.follow_up, ticket.chat)
         return None
 
-    async def _pass_free(
+    async def _pass_unread(
         self,
         method: str,
         route: Route,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import string
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
 from ..message import Message, MessageType
 from ..wire.bodies import Json, WireRequest, get_dict, get_dicts, list_dicts
-from ..wire.formats import GEMINI
+from ..wire.formats import ANTHROPIC, CHAT, GEMINI
 from ..wire.reader import read_messages
 from ..wire.wire import Wire
 from .body import Refused
@@ -19,11 +20,17 @@ from .door import Route
 
 _MIN_BLOB_BYTES = 2_000
 """Shortest data of an image or a file."""
+_BLOB_CHARACTERS = f"{string.ascii_letters}{string.digits}+/=_-:;,.".encode()
+"""Characters of base64, and of what stands before it in a URL with data."""
+_TEXT_KEYS = frozenset({b"content", b"text", b"output", b"input", b"arguments"})
+"""Keys of texts, whose tokens count even if they look like data."""
 BLOB_TOKENS = 1_600
 """Tokens that one such blob counts as."""
 _CALL_ID_KEYS = ("tool_call_id", "call_id", "tool_use_id")
 _RESULT_KEYS = frozenset({"tool_use_id", "functionResponse", "function_response"})
 _ITEM_KEYS = ("messages", "input", "contents")
+CHOICE_KEYS = ("n", "candidateCount", "candidate_count")
+"""Keys of the number of alternative replies."""
 _ASSISTANT_ROLES = frozenset({"assistant", "model"})
 
 
@@ -57,6 +64,18 @@ class Inbound:
     def model(self) -> str:
         """Name of the model for prices, with its provider."""
         return f"{self.route.upstream.name}:{self.request.model}"
+
+    @property
+    def caches_long(self) -> bool:
+        """Whether the request may write to a cache for an hour, which costs more."""
+        return self.wire is ANTHROPIC and b'"1h"' in self.raw
+
+    @property
+    def choice_count(self) -> int:
+        """Number of alternative replies that the request asks for. Each may be as long as its cap."""
+        config = get_dict(self.body, "generationConfig") or get_dict(self.body, "generation_config")
+        source = {CHAT.name: self.body, GEMINI.name: config}.get(self.wire.name, {})
+        return max(_read_count(source.get(name)) for name in CHOICE_KEYS)
 
     @property
     def digest(self) -> bytes:
@@ -122,12 +141,32 @@ class Inbound:
 def measure(raw: bytes) -> tuple[int, int]:
     """Return the bytes of a body without the data of images and files, and the number of those.
 
-    Such data is a long text without a space. Splitting at the quotes takes a tenth of the time of an expression.
+    Such data is a long base64 text under a key of its own. Splitting at the quotes takes a tenth of the time of an
+    expression.
     """
     if len(raw) < _MIN_BLOB_BYTES:
         return len(raw), 0
-    blobs = [len(text) for text in raw.split(b'"') if len(text) >= _MIN_BLOB_BYTES and b" " not in text]
+    parts = raw.split(b'"')
+    if max(map(len, parts)) < _MIN_BLOB_BYTES:
+        return len(raw), 0
+    blobs = [len(part) for place, part in enumerate(parts) if _is_blob(parts, place)]
     return len(raw) - sum(blobs), len(blobs)
+
+
+def _is_blob(parts: Sequence[bytes], place: int) -> bool:
+    """Check whether one of the parts between quotes is data, and not what the model reads as a text."""
+    text = parts[place]
+    if len(text) < _MIN_BLOB_BYTES or text.translate(None, _BLOB_CHARACTERS):
+        return False
+    return place >= 2 and parts[place - 1].strip() == b":" and parts[place - 2] not in _TEXT_KEYS
+
+
+def _read_count(value: Any) -> int:
+    """Return a number of replies as a lenient server reads it, that is also from a text."""
+    try:
+        return max(1, int(value))
+    except (TypeError, ValueError, OverflowError):
+        return 1
 
 
 def _is_reply(item: Json) -> bool:

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from ..governor.report_request import write_report_request
 from ..request import Call, Finish, Reply, Usage
-from ..wire.bodies import WireRequest
+from ..wire.bodies import Json, WireRequest, get_dict
 from ..wire.schema_fit import fit_schema
-from .inbound import Inbound, thinks
+from .inbound import CHOICE_KEYS, Inbound, thinks
 
 _FINAL_NAME = re.compile(r"final_result\w*|final_answer|StructuredOutput|attempt_completion")
 _FINAL_DESCRIPTION = re.compile(r"(The )?final response which ends this conversation", re.IGNORECASE)
@@ -55,6 +55,15 @@ def build_last_request(
         ),
         hint,
     )
+
+
+def ask_for_one_reply(body: Json) -> Json:
+    """Return the body of a last request without a wish for several replies: one report is enough."""
+    kept = {key: value for key, value in body.items() if key not in CHOICE_KEYS}
+    for name in ("generationConfig", "generation_config"):
+        if name in kept:
+            kept[name] = {key: value for key, value in get_dict(kept, name).items() if key not in CHOICE_KEYS}
+    return kept
 
 
 def check_last_reply(inbound: Inbound, reply: Reply, final_tools: Sequence[str], otherwise: str) -> Reply | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ..budget.price import Unpriced
 from ..budget.registry import UNSET
 from ..budget.run_budget import TurnBudget
+from ..budget.usage import Usage
 from ..governor.govern_options import GovernOptions
 from ..governor.model_card import GovernedModel, find_named_model
 from ..governor.reservation import Need
@@ -15,6 +17,7 @@ from .conversations import Chat
 from .gateway_options import EngineOptions
 from .inbound import BLOB_TOKENS, MIN_THINKING_TOKENS, Inbound
 from .observer import Observer
+from .reply_reader import ReplyReader
 from .server_tools import add_fee, compute_max_fee, find_unpriced_kinds
 
 TOKENS_PER_BYTE = 0.4
@@ -22,6 +25,8 @@ TOKENS_PER_BYTE = 0.4
 MIN_REPLY_TOKENS = 16
 _REPORT_TOKENS = 500
 """Output tokens to reserve for each report."""
+_REPORT_REQUEST_TOKENS = 250
+"""Estimate for the text that asks for a report, which is in the last request besides the program's body."""
 _DEFAULT_REPLY_TOKENS = 16_384
 """Longest reply of a request that names none, if tokens or money are limited."""
 _ENOUGH_REPLY_TOKENS = 4_096
@@ -61,8 +66,23 @@ class Needs:
         """Return the highest fee of a request for tools at the provider, in billionths of a dollar."""
         return compute_max_fee(inbound.body, inbound.wire, self.find_model(inbound).fees) if self.prices_tools else 0
 
-    def build(self, inbound: Inbound, chat: Chat) -> Need:
-        """Return the need of a request. Raises `Refused` if its price is not known and money is limited."""
+    def compute_fee(self, inbound: Inbound, reader: ReplyReader, usage: Usage | None) -> int:
+        """Return what a request cost besides the usual price of its tokens, in billionths of a dollar."""
+        model = self.find_model(inbound)
+        counts = {"web_search": 1} if inbound.body.get("web_search_options") is not None else reader.server_calls.counts
+        fee = sum(model.fees.get(kind, 0) * count for kind, count in counts.items())
+        if usage is None or not inbound.caches_long or model.long_cache_price is None or model.price is None:
+            return fee
+        told = usage.written if reader.long_written is None else reader.long_written
+        written = replace(usage, output=0, reasoning=0, cached=0, written=min(told, usage.written))
+        return fee + model.long_cache_price.cost(written) - model.price.cost(written)
+
+    def build(self, inbound: Inbound, chat: Chat, *, is_last: bool = False) -> Need:
+        """Return the need of a request. Raises `Refused` if its price is not known and money is limited.
+
+        The output is that of all alternative replies together. The last request asks for one.
+        """
+        replies = 1 if is_last else inbound.choice_count
         model = add_fee(self.find_model(inbound), self.find_fee(inbound))
         caps = [cap for cap in (inbound.request.max_output_tokens, model.max_output_tokens) if cap is not None]
         if inbound.request.max_output_tokens is None and self.is_limited:
@@ -70,12 +90,12 @@ class Needs:
         cap = min(caps, default=None)
         shortest = MIN_THINKING_TOKENS + 1 if "budget_tokens" in str(inbound.body.get("thinking")) else MIN_REPLY_TOKENS
         return Need(
-            self._estimate_input(inbound, chat),
-            cap,
+            self._estimate_input(inbound, chat) + (_REPORT_REQUEST_TOKENS if is_last else 0),
+            None if cap is None else replies * cap,
             turns=1,
             model=model,
-            min_output_tokens=shortest if cap is None else min(shortest, cap),
-            enough_output_tokens=_ENOUGH_REPLY_TOKENS,
+            min_output_tokens=replies * (shortest if cap is None else min(shortest, cap)),
+            enough_output_tokens=replies * _ENOUGH_REPLY_TOKENS,
             report_tokens=_REPORT_TOKENS,
             is_pending=True,
         )
@@ -86,6 +106,12 @@ class Needs:
         if name not in self._models:
             self._models[name] = find_named_model(name, self._govern_options)
         model = self._models[name]
+        remedy = f'add it to [prices."{name}"] in flyball.toml'
+        if inbound.body.get("speed") == "fast":  # it costs several times as much, and no table says how much
+            name, remedy = f"{name} at fast speed", "leave out speed"
+            model = replace(model, price=None, reserve_price=None)
+        if inbound.caches_long and model.long_cache_price is not None:
+            model = replace(model, reserve_price=model.long_cache_price.highest())
         money = self._budgets["usd"]
         if model.price is None and self._observer is not None and self._options.limits.usd not in (UNSET, None):
             self._observer.note(f"the price of {name} is not known, so its requests would have been refused")
@@ -94,7 +120,7 @@ class Needs:
                 400,
                 "price_unknown",
                 f"the price of {name} is not known, so the limit of {money.unit.show(money.ceiling)} cannot be kept: "
-                f'add it to [prices."{name}"] in flyball.toml, or use --unpriced tokens_only (unpriced="tokens_only")',
+                f'{remedy}, or use --unpriced tokens_only (unpriced="tokens_only")',
             )
         return model
 

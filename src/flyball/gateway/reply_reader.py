@@ -29,6 +29,8 @@ class ReplyReader:
         """Service tier that the reply names. None means the usual one."""
         self.heard_bytes = 0
         """Bytes of the reply's content, roughly."""
+        self.long_written: int | None = None
+        """Input tokens written to a cache for an hour. None means that the reply does not tell."""
         self.server_calls = ServerCallCounter()
         """Calls that the provider made itself."""
 
@@ -87,8 +89,12 @@ class ReplyReader:
         return events
 
     def _note_facts(self, event: Json) -> None:
-        """Note what the parser does not read: service tier, and calls at the provider."""
+        """Note what the parser does not read: service tier, long caches, and calls at the provider."""
         self.server_calls.note(event)
+        for source in () if "choices" in event else (event, get_dict(event, "message")):
+            count = get_dict(get_dict(source, "usage"), "cache_creation").get("ephemeral_1h_input_tokens")
+            if isinstance(count, int) and count >= 0:
+                self.long_written = count
         tier = event.get("service_tier")
         if tier is None and "choices" not in event:
             tiers = [get_dict(event, key).get("service_tier") for key in ("response", "usage", "message")]

@@ -6,6 +6,7 @@ from ..governor.ending import RunEnding
 from ..message import ANTHROPIC
 from .body import Refused
 from .conversations import Chat
+from .door import Access
 from .inbound import Inbound
 from .ticket import Ticket
 
@@ -80,34 +81,44 @@ class Reports:
             chat.made_replies += 1
             is_exhausted = chat.made_replies > _MADE_REPLIES + len((self._ended | self._written) - {chat.number})
             is_repeated = self.has(chat) or chat.made_replies > 1
-            text = f"Stopped by flyball: {self.stop_sentence} The report was given before."
-            text = text if is_repeated else self.make(chat)
-            if self.has(chat) and chat.text and _has_no_report(inbound, chat):
-                text = chat.text
+            text = self._repeat(inbound, chat) if is_repeated else self.make(chat)
         chat.reported, chat.lost_report = True, False
         if is_exhausted:
-            raise self._refuse(inbound)
+            raise self.refuse(inbound)
         chat.in_progress += 1
         return Ticket(inbound, chat, made_text=text)
+
+    def _repeat(self, inbound: Inbound, chat: Chat) -> str:
+        """Return the report once more, because many programs print only the last text that they get."""
+        if not self.has(chat) or not chat.text:
+            return f"Stopped by flyball: {self.stop_sentence} The report was given before."
+        if _has_no_report(inbound, chat):
+            return chat.text
+        return f"Stopped by flyball: {self.stop_sentence} The report was given before: {chat.text}"
 
     def make_side_reply(self, inbound: Inbound, chat: Chat) -> Ticket:
         """Return a short synthetic reply to a request beside the loop. Raises `Refused` after too many of them."""
         self._made_openings += 1
         if self._made_openings > _MADE_OPENINGS:
-            raise self._refuse(inbound)
+            raise self.refuse(inbound)
         chat.in_progress += 1
         return Ticket(inbound, chat, made_text="Stopped")
 
-    def _refuse(self, inbound: Inbound) -> Refused:
-        self._errors += 1
+    def refuse(self, inbound: Inbound, *, counts: bool = True) -> Refused:
+        """Return the error for a request after the end. A program that gets too many that count is ended."""
+        self._errors += counts
         self.wants_end = self.wants_end or self._errors >= _ERRORS
         return Refused(_STATUSES.get(inbound.wire.name, 400), "run_ended", f"the run has ended: {self.stop_sentence}")
 
     def make_last_reply(self, ticket: Ticket) -> Ticket:
-        """Return the synthetic reply for a last request that got none in time."""
+        """Return the synthetic reply for a last request that got none in time. Raises `Refused` for embeddings."""
+        if ticket.inbound.route.access is Access.COUNTED:
+            raise self.refuse(ticket.inbound)
         ticket.chat.in_progress += 1
         self._written.add(ticket.chat.number)
-        return Ticket(ticket.inbound, ticket.chat, made_text=self.make(ticket.chat))
+        text = self.make(ticket.chat)
+        self._ending.text = self._ending.text or text
+        return Ticket(ticket.inbound, ticket.chat, made_text=text)
 
 
 def _has_no_report(inbound: Inbound, chat: Chat) -> bool:

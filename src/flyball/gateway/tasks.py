@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .conversations import Chat, Conversations
-from .door import Access
 from .inbound import Inbound
 from .side_requests import find_side_request
 
@@ -11,7 +10,7 @@ from .side_requests import find_side_request
 def begins_task(inbound: Inbound, chat: Chat, conversations: Conversations) -> bool:
     """Check whether a request carries a further message of the user, and not of an agent to one that it called."""
     key = inbound.task_key
-    if key is None or inbound.route.access is Access.COUNTED or find_side_request(inbound):
+    if key is None or find_side_request(inbound):
         return False
     is_opening = chat.task_key is None
     if not is_opening:

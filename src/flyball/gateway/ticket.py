@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..governor.reserved_turn import ReservedTurn
 from ..request import Purpose
 from .conversations import Chat
+from .door import Access
 from .inbound import Inbound
 from .programs import SideRequest
 
@@ -31,6 +32,11 @@ class Ticket:
     input_tokens: int = 0
     """Estimate."""
     started_at: float = 0.0
+
+    @property
+    def is_of_loop(self) -> bool:
+        """Whether it is a request of the program's loop, and none beside it."""
+        return self.side is None and self.inbound.route.access is Access.GOVERNED
 
     @property
     def purpose(self) -> str:

@@ -46,6 +46,21 @@ class RunEnding:
             self.warning = message or None
         self.stops.add(Stop.HALTED)
 
+    def meet_limit(self, stop: Stop, warning: str) -> None:
+        """Record a limit that was met. The warning is that of the stop reason that counts."""
+        if not self.warning or not self.stops or _IN_ORDER.index(stop) < _IN_ORDER.index(self.stop):
+            self.warning = warning
+        self.stops.add(stop)
+
+    def lift_halt(self) -> tuple[str, str] | None:
+        """Undo a halt, because the run is only observed. Returns what halted it and the message, if there was one."""
+        if Stop.HALTED not in self.stops:
+            return None
+        lifted = self._halted_by, self.warning or ""
+        self.stops.discard(Stop.HALTED)
+        self.warning = None
+        return lifted
+
     @property
     def stop(self) -> Stop:
         """Stop reason of the run: the first of the collected ones in the order of Stop."""

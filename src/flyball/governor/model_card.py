@@ -22,6 +22,8 @@ class GovernedModel(ModelPrice):
     """Prices of service tiers by name."""
     fees: Mapping[str, int] = field(default_factory=dict[str, int])
     """Billionths of a dollar for each use of a tool that runs at the provider, by the kind of tool."""
+    long_cache_price: TokenPrice | None = None
+    """Price of a request whose cache lasts an hour. None means that of any other."""
 
 
 def find_model(options: GovernOptions) -> GovernedModel:
@@ -34,20 +36,22 @@ def find_named_model(model: str, options: GovernOptions) -> GovernedModel:
     provider, _, name = model.partition(":")
     caps, price, tiers = [options.max_output_tokens], options.price, dict[str, TokenPrice]()
     fees: Mapping[str, int] = {}
+    long_cache_price: TokenPrice | None = None
     if name and not name.startswith("//"):
+        from ..models import catalog  # imported here, because the tables are large
         from ..models.by_name import provider_of
-        from ..models.catalog import fees_of, price_of, tier_prices_of  # imported here, because the tables are large
         from ..models.output_limits import max_output_tokens_of
         from ..settings import Settings
 
         provider = provider_of(provider)
         caps.append(max_output_tokens_of(provider, name))
-        fees = fees_of(provider, name)
+        fees = catalog.fees_of(provider, name)
         if price is None:
             settings = Settings.load() if options.registry is None else options.registry.settings
-            price = price_of(provider, name, settings)
-            if price == price_of(provider, name):  # the tiers of the settings' own price are not known
-                tiers = tier_prices_of(provider, name)
+            price = catalog.price_of(provider, name, settings)
+            if price == catalog.price_of(provider, name):  # the tiers of the settings' own price are not known
+                tiers = catalog.tier_prices_of(provider, name)
+                long_cache_price = catalog.long_cache_price_of(provider, name)
     reserve_price = price.highest(*tiers.values()) if isinstance(price, TokenPrice) else price
     max_output_tokens = min((cap for cap in caps if cap is not None), default=None)
-    return GovernedModel(name or provider, price, reserve_price, max_output_tokens, tiers, fees)
+    return GovernedModel(name or provider, price, reserve_price, max_output_tokens, tiers, fees, long_cache_price)

@@ -230,6 +230,6 @@ class ParallelTurns:
         run = self._run
         with run.lock:
             if not run.is_closing:
-                run.ending.stops.add(Stop.DEADLINE if refusal.budget == "seconds" else Stop.BUDGET)
-                run.ending.warning = run.ending.warning or refusal.warning
+                stop = Stop.DEADLINE if refusal.budget == "seconds" else Stop.BUDGET
+                run.ending.meet_limit(stop, refusal.warning)
         run.tell_refusals()

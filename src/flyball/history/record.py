@@ -144,6 +144,12 @@ class RunRecord:
         return {outcome.text("call_id"): outcome for outcome in self.data.nested_list("tool_execution_results")}
 
     @property
+    def call_count(self) -> int:
+        """Number of tool calls. The outcomes of a governed program's calls are not stored, so its budget counts."""
+        budget = self.budgets.get("tool_calls")
+        return len(self.outcomes) or (0 if budget is None else budget.used)
+
+    @property
     def started(self) -> str:
         """Start time to the minute."""
         return next((event.text("time")[:16].replace("T", " ") for event in self.events), "")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from .._internal import validation
@@ -30,6 +31,8 @@ _PRICE_FIELDS = {
     "cached": "cache_read_mtok",
     "written": "cache_write_mtok",
 }
+_LONG_CACHE_FIELDS = _PRICE_FIELDS | {"written": "cache_write_1h_mtok"}
+"""The same for requests that write to a cache for an hour, which only programs under a gateway do."""
 _UNUSED_PRICE_FIELDS = {
     "cache_audio_read_mtok",
     "cache_write_1h_mtok",
@@ -88,6 +91,14 @@ def tier_prices_of(provider: str | None, name: str) -> dict[str, TokenPrice]:
             if price is not None:
                 prices[str(variant.when["service_tier"])] = price
     return prices
+
+
+def long_cache_price_of(provider: str | None, name: str) -> TokenPrice | None:
+    """Return the price of a model's tokens in requests that write to a cache for an hour. None means the usual one."""
+    model = _find_model(provider, name)
+    prices = [] if model is None else list(_iter_current_prices(model))
+    has_price = prices and all(getattr(price, "cache_write_1h_mtok", None) is not None for price in prices)
+    return _to_token_price(prices, _LONG_CACHE_FIELDS) if has_price else None
 
 
 def fees_of(provider: str | None, name: str) -> dict[str, int]:
@@ -201,7 +212,9 @@ def _iter_current_prices(model: ModelInfo) -> Iterator[ModelPrice]:
             return
 
 
-def _to_token_price(prices: Sequence[ModelPrice]) -> TokenPrice | None:
+def _to_token_price(
+    prices: Sequence[ModelPrice], fields: Mapping[str, str] = MappingProxyType(_PRICE_FIELDS)
+) -> TokenPrice | None:
     """Return the highest of these prices per token.
 
     None means that the provider also bills something that Flyball does not count.
@@ -214,15 +227,15 @@ def _to_token_price(prices: Sequence[ModelPrice]) -> TokenPrice | None:
     starts = sorted({tier.start for value in values for tier in getattr(value, "tiers", ())})
     if not prices:
         return None
-    tiers = tuple(Tier(above=start, **_build_price_row(prices, start + 1)) for start in starts)
-    return TokenPrice(**_build_price_row(prices, 0), tiers=tiers)
+    tiers = tuple(Tier(above=start, **_build_price_row(prices, fields, start + 1)) for start in starts)
+    return TokenPrice(**_build_price_row(prices, fields, 0), tiers=tiers)
 
 
-def _build_price_row(prices: Sequence[ModelPrice], input_tokens: int) -> dict[str, float]:
+def _build_price_row(prices: Sequence[ModelPrice], fields: Mapping[str, str], input_tokens: int) -> dict[str, float]:
     """Return the price of each kind of token for this input size."""
     rows: list[dict[str, Decimal]] = []
     for price in prices:
-        row = {kind: _select_tier_price(getattr(price, name), input_tokens) for kind, name in _PRICE_FIELDS.items()}
+        row = {kind: _select_tier_price(getattr(price, name), input_tokens) for kind, name in fields.items()}
         rows.append({kind: dollars for kind, dollars in row.items() if dollars is not None})
     kinds = {kind for row in rows for kind in row}
     return {kind: float(max(row.get(kind, row["input"]) for row in rows)) for kind in sorted(kinds)}

@@ -49,6 +49,7 @@ _ERRORS = {
     404: ("invalid_request_error", "model_not_found"),
     429: ("requests", "rate_limit_exceeded"),
 }
+_MAX_TOKENS_KEYS = ("max_completion_tokens", "max_tokens")
 _TOOL_CHOICES = frozenset({"auto", "required", "none"})
 
 
@@ -63,11 +64,11 @@ class ChatWire(Wire):
     def parse_request(self, body: Json, path: str = "") -> WireRequest:
         """Parse the body of a request."""
         stream = body.get("stream") is True
-        limit = get_int(body, "max_completion_tokens")
+        limits = [limit for key in _MAX_TOKENS_KEYS if (limit := get_int(body, key)) is not None]
         return WireRequest(
             messages=WireMessages(self.name, body.get("messages"), _read_items),
             tools=[tool for item in get_dicts(body, "tools") if (tool := _read_tool(item))],
-            max_output_tokens=get_int(body, "max_tokens") if limit is None else limit,
+            max_output_tokens=max(limits, default=None),  # a compatible server may know only one of the keys
             output_schema=_read_schema(body),
             model=get_text(body, "model") or "",
             stream=stream,
@@ -93,7 +94,7 @@ class ChatWire(Wire):
         )
 
     def _write_max_tokens(self, body: Json, request: WireRequest) -> None:
-        keys = [key for key in ("max_completion_tokens", "max_tokens") if body.pop(key, None) is not None]
+        keys = [key for key in _MAX_TOKENS_KEYS if body.pop(key, None) is not None]
         if request.max_output_tokens is not None:
             body[(keys or [self._max_tokens_key])[0]] = request.max_output_tokens
 

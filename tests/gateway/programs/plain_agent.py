@@ -145,6 +145,11 @@ def main() -> list[str]:
     if mode == "shots":  # a new conversation each time
         body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Once."}]}
         return [json.dumps(send(body)) for _ in range(number)]
+    if mode == "idle":  # a request too many, and then nothing
+        task = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Once."}]}
+        for _ in range(2):
+            send(task)
+        time.sleep(60)
     raise SystemExit(f"unknown mode {mode}")
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from ...models.scripted import Line, call, call_json, say
 from ...request import Usage
-from ...wire.bodies import Json, get_dict, get_dicts
+from ...wire.bodies import Json, get_dict, get_dicts, get_int
 from ...wire.formats import find_wire
 from .checks import iter_problems
 from .faults import Sendable, Sent, StatusReply, resolve_line, sent
@@ -26,7 +26,8 @@ class LoopingProvider(ModelServer):
 
     A request that the real API would refuse gets status 400. `refused` has the reasons. Without tools, the model asks
     to continue, in the schema of the request. A reply has `output_tokens`, or as many as the request allows, and its
-    input grows with the body. `line` replaces the replies; as a function, it gets the body and may return None.
+    input grows with the body. Each alternative reply is billed, but only one is sent. `line` replaces the replies; as a
+    function, it gets the body and may return None.
     """
 
     def __init__(
@@ -99,7 +100,8 @@ class LoopingProvider(ModelServer):
         if not isinstance(line, Line) or line.error is not None or request is None:
             return answer
         limit = request.max_output_tokens or self._output_tokens
-        usage = Usage(self._count_tokens(body), min(limit, self._output_tokens))
+        output_tokens = count_choices(body) * min(limit, self._output_tokens)
+        usage = Usage(self._count_tokens(body), output_tokens)
         with self._lock:
             self.billed.append(usage)
         billed = line.using(usage if self._tells_usage else None)
@@ -132,6 +134,11 @@ class LoopingProvider(ModelServer):
         known = get_dict(offer.schema, "properties")
         filled: Json = fill({"type": "object", **offer.schema}, number)
         return call(offer.name, **filled | {name: value for name, value in own.items() if name in known})
+
+
+def count_choices(body: Json) -> int:
+    """Return the number of alternative replies that a request asks for, each of which is billed."""
+    return get_int(body, "n") or get_int(get_dict(body, "generationConfig"), "candidateCount") or 1
 
 
 def is_last_request(body: object) -> bool:

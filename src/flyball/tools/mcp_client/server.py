@@ -16,14 +16,12 @@ import anyio
 
 from ..._internal import validation
 from ..._internal.distribution import format_install
-from ..._internal.text import REDACTED
+from ..._internal.text import redact_command
 from ...errors import ConfigError, SourceError, UsageError
 from ..definition import Tool
 from .session import McpSession, create_transport, unwrap_error
 
 log = logging.getLogger(__name__)
-_SECRET = re.compile(r"(?i)token|key|secret|passw|auth|credential")
-
 _URL = re.compile(r"https?://", re.IGNORECASE)
 
 
@@ -140,24 +138,9 @@ def _parse_command(server: Any) -> tuple[str, ...]:
 def _describe_server(url: str | None, command: Sequence[str]) -> str:
     # A URL may have a key in its user or query part, a command in its options.
     if url is None:
-        return _redact_command(command)
+        return redact_command(command)
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def _redact_command(command: Sequence[str]) -> str:
-    """Hide the values of options that are named like secrets."""
-    shown: list[str] = []
-    hides_next = False
-    for word in command:
-        name, has_value, _ = word.partition("=")
-        is_secret = _SECRET.search(name) is not None and (bool(has_value) or name.startswith("-"))
-        if hides_next and not word.startswith("-"):
-            shown.append(REDACTED)
-        else:
-            shown.append(f"{shlex.quote(name)}={REDACTED}" if is_secret and has_value else shlex.quote(word))
-        hides_next = is_secret and not has_value
-    return " ".join(shown)
 
 
 def _parse_names(only: Any) -> tuple[str, ...] | None:
