@@ -145,6 +145,99 @@ def test_a_stream_is_returned_and_counts_its_reservation_if_it_is_not_settled() 
     assert (run.result().budgets["tokens"].used, run.result().estimated_requests) == (50, 1)
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_each_call_of_a_turn_without_usage_counts_its_own_reservation(stream: bool) -> None:
+    calls: list[Any] = []
+    with ModelServer.looping(say("a b c")) as server:
+        client = openai.OpenAI(api_key="k", base_url=f"{server.url}/v1")
+        with client, govern(Limits(turns=9, tokens=1_000), max_output_tokens=100) as run:
+            for turn in run:
+                for _ in range(50):
+                    if stream:
+                        reply: Any = turn.call(
+                            client.chat.completions.create, model="m", messages=MESSAGES, stream=True
+                        )
+                    else:
+                        reply = turn.call(lambda: {"text": "no usage"})
+                    if reply is None:
+                        break
+                    calls.append(list(reply))
+    result = run.result()
+    assert result.requests == result.estimated_requests == len(calls) == 10
+    assert (result.stop, result.budgets["tokens"].used) == ("budget", 1_000)
+
+
+def test_a_stream_that_is_settled_before_the_next_call_counts_its_usage_only() -> None:
+    with govern(Limits(turns=9, tokens=1_000), max_output_tokens=100) as run:
+        turn = next(run)
+        for _ in range(3):
+            assert turn.call(lambda: {"text": "no usage"})
+            turn.settle(USAGE)
+        run.complete()
+    result = run.result()
+    assert (result.requests, result.estimated_requests, result.budgets["tokens"].used) == (3, 0, 21)
+
+
+def test_calls_of_one_turn_at_the_same_time_are_refused_because_they_would_share_a_reservation() -> None:
+    async def work() -> Result:
+        async def create() -> Any:
+            await asyncio.sleep(0.01)
+            return {"usage": USAGE}
+
+        async with govern(Limits(turns=9, tokens=1_000), max_output_tokens=100) as run:
+            async for turn in run:
+                replies = await asyncio.gather(turn.acall(create), turn.acall(create), return_exceptions=True)
+                assert replies[0] == {"usage": USAGE}
+                assert isinstance(replies[1], UsageError)
+                assert "begin_turn" in str(replies[1])
+                assert await turn.acall(create)
+                run.complete()
+        return run.result()
+
+    result = asyncio.run(work())
+    assert (result.requests, result.budgets["tokens"].used) == (2, 14)
+
+
+@pytest.mark.parametrize("create", SDKS)
+def test_a_server_that_asks_to_wait_beyond_the_time_leads_to_the_report_and_is_named(
+    create: Callable[..., Any],
+) -> None:
+    busy = status(429, "very busy", headers={"retry-after": "3000"})
+    with ModelServer(busy, say("the report")) as server:
+        result, graces = run_loop(Limits(turns=9, tokens=10_000, seconds=600), create(server.url))
+        assert len(server.requests) == 2
+    assert (graces, result.stop, result.text) == ([False, True], "deadline", "done")
+    assert "very busy" in result.explain()
+    assert (result.estimated_requests, result.budgets["tokens"].used) == (0, result.usage.total)
+    assert "retried" not in [event.kind for event in result.events]
+
+
+def test_a_wait_beyond_the_time_ends_parallel_turns_with_their_reports() -> None:
+    request = httpx.Request("POST", "http://x")
+    response = httpx.Response(429, request=request, headers={"retry-after": "3000"})
+
+    def create() -> Any:
+        raise httpx.HTTPStatusError("busy", request=request, response=response)
+
+    with govern(Limits(turns=9, seconds=600)) as run:
+        turn = run.begin_turn("a")
+        assert turn
+        assert turn.call(create) is None
+        turn.end()
+        assert run.begin_turn("a") is None
+        assert run.enter_grace("a")
+    assert (run.result().stop, run.result().flags) == ("deadline", ("max_seconds_reached",))
+
+
+@pytest.mark.parametrize("create", SDKS)
+def test_an_error_without_a_retry_counts_no_tokens(create: Callable[..., Any]) -> None:
+    with ModelServer.looping(status(500, "broken")) as server:
+        run = govern(Limits(turns=9, retries=0, tokens=10_000))
+        with pytest.raises((openai.InternalServerError, anthropic.InternalServerError)), run:
+            next(run).call(create(server.url), max_tokens=5)
+    assert (run.result().budgets["tokens"].used, run.result().estimated_requests) == (0, 0)
+
+
 def test_a_call_after_the_end_of_the_time_is_not_made() -> None:
     calls: list[int] = []
     with govern(Limits(seconds=1)) as run:

@@ -36,10 +36,21 @@ class ClientCall:
         self._function = function
         self._args, self._kwargs = args, kwargs
         self._attempts = 0
+        self._is_late = False
+        """True if the next attempt would begin after the end of the time."""
         self._max_output_tokens: int | None = None
 
     def run(self) -> Any:
         """Call a blocking client; return None if it has no time or no room for a reply."""
+        with self._turn.calling():
+            return self._run()
+
+    async def arun(self) -> Any:
+        """Call an async client; return None if it has no time or no room for a reply."""
+        with self._turn.calling():
+            return await self._arun()
+
+    def _run(self) -> Any:
         while (seconds := self._start_attempt()) > 0:
             try:
                 reply = call_within(seconds, self._bind(seconds))
@@ -57,8 +68,7 @@ class ClientCall:
             return self._finish(reply)
         return None
 
-    async def arun(self) -> Any:
-        """Call an async client; return None if it has no time or no room for a reply."""
+    async def _arun(self) -> Any:
         while (seconds := self._start_attempt()) > 0:
             try:
                 reply = await await_within(seconds, cast("Callable[[], Awaitable[Any]]", self._bind(seconds)))
@@ -76,7 +86,7 @@ class ClientCall:
     def _start_attempt(self) -> float:
         """Reserve the request, and return the seconds that it may take. 0 if it has no time, or no room for a reply."""
         self._attempts += 1
-        seconds = self._turn.remaining_s()
+        seconds = 0.0 if self._is_late else self._turn.remaining_s()
         if seconds > 0:
             self._max_output_tokens = self._turn.max_output_tokens
         return 0.0 if self._max_output_tokens == 0 else seconds
@@ -87,17 +97,26 @@ class ClientCall:
     def _plan_retry(self, error: Exception) -> float | None:
         """Return the seconds to wait before the next attempt. None means that the error is raised.
 
-        An error after the end of the time counts as the end of the time.
+        An error after the end of the time counts as the end of the time. So does one after which the run would have to
+        wait for longer than that.
         """
         turn = self._turn
         self._settle_failure(error)
         remaining_s = turn.remaining_s()
-        if remaining_s <= 0:
-            return 0.0  # the next attempt finds that the time is over
-        pause_s = _compute_pause_s(error, self._attempts)
-        if not is_temporary(error) or pause_s >= remaining_s or not self._is_reserved_again():
+        self._is_late = remaining_s <= 0
+        if self._is_late:
+            return 0.0
+        if not is_temporary(error) or not turn.claim_retry():
             return None
-        return pause_s if turn.claim_retry(self._attempts, pause_s, str(error)) else None
+        pause_s = _compute_pause_s(error, self._attempts)
+        self._is_late = pause_s >= remaining_s
+        if self._is_late:
+            turn.run_out_of_time(error)
+            return 0.0
+        if not self._is_reserved_again():
+            return None
+        turn.tell_retry(self._attempts, pause_s, str(error))
+        return pause_s
 
     def _settle_failure(self, error: Exception) -> None:
         if is_unbilled(error):
@@ -108,7 +127,10 @@ class ClientCall:
     def _is_reserved_again(self) -> bool:
         """Reserve the next attempt; return False if its reply would have to be shorter than the caller asked for."""
         before, now = self._max_output_tokens, self._turn.max_output_tokens
-        return now is None or (before is not None and now >= before)
+        if now is None or (before is not None and now >= before):
+            return True
+        self._turn.drop_reservation()
+        return False
 
     def _finish(self, reply: Any) -> Any:
         status = _find_status(reply)
@@ -117,6 +139,8 @@ class ClientCall:
             self._turn.settle(usage, service_tier=find_service_tier(reply))
         elif status is not None and status >= 400:
             self._turn.release_request()
+        else:
+            self._turn.expect_settling()
         return reply
 
 

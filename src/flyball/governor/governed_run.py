@@ -116,7 +116,8 @@ class GovernedRun:
         """End the run with its answer, or set the report in the grace turn."""
         with self.lock:
             self.ending.text = text
-            if not self._is_grace:
+            is_report = self._is_grace or (self._parallel is not None and self._parallel.is_reporting)
+            if not is_report:
                 self.ending.stops.add(Stop.COMPLETED)
 
     def postpone(self, seconds: float, reason: str) -> None:
@@ -391,7 +392,7 @@ class GovernedRun:
     def _claim_turn(self) -> str | None:
         """Claim the next turn, or return the name of the budget that refused."""
         envelope, spending = self.envelope, self.spending
-        if self.now() >= envelope.work_at:
+        if self.now() >= envelope.work_at or self.ending.is_out_of_time:
             return "seconds"
         with envelope.lock:
             short = spending.find_short_budgets(spending.likely_input_tokens)
