@@ -33,7 +33,8 @@ class Turn:
 
     __slots__ = (
         "_closed", "_holds", "_is_calling", "_is_input_held", "_is_output_held", "_output", "_refund_reason",
-        "_report_at", "_run", "_spending", "_unsettled_call", "denied", "envelope", "grace", "messages_to_add", "number", "question", "requests", "took_place",
+        "_report_at", "_run", "_spending", "_unsettled_call", "denied", "envelope", "grace", "messages_to_add",
+        "number", "question", "requests", "took_place",
     )  # fmt: skip
 
     conversation: Hashable = None
