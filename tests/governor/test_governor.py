@@ -2,6 +2,7 @@ import asyncio
 import gc
 import math
 import weakref
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from threading import Thread
@@ -294,3 +295,34 @@ def test_the_docs_list_every_option() -> None:
     page = (Path(__file__).parents[2] / "docs" / "govern.md").read_text()
     table = page.partition("## Options")[2]
     assert [field.name for field in fields(govern) if f"`{field.name}`" not in table] == []
+
+
+def settle_once(run: govern) -> None:
+    for turn in run:
+        if not turn.grace:
+            turn.settle({"input_tokens": 5_000, "output_tokens": 500})
+
+
+def expect_much(run: govern) -> None:
+    assert not next(run).expect(9_000)
+    run.halt("test")
+
+
+def begin_long(run: govern) -> None:
+    assert run.begin_turn("a", input_tokens=9_000) is None
+
+
+@pytest.mark.parametrize(
+    ("use", "used", "estimated"),
+    [(settle_once, "5,500", "5,000"), (expect_much, "0", "9,000"), (begin_long, "0", "9,000")],
+)
+def test_a_refusal_by_tokens_tells_what_is_used_reserved_and_estimated(
+    use: Callable[[govern], None], used: str, estimated: str
+) -> None:
+    with govern(Limits(tokens=10_000)) as run:
+        use(run)
+        (refusal,) = run.envelope.refusals
+    assert refusal.warning == (
+        f"Maximum tokens (10,000) reached: {used} used, 2,000 reserved for the report, and the next request has an "
+        f"estimated {estimated} input tokens."
+    )

@@ -204,9 +204,9 @@ class GovernedRun:
             self._close_turn(self._turn)
         ending = self.ending
         if not ending.stops:
-            refused_budget = self._claim_turn()
-            if refused_budget is not None:
-                return self._end_by_refusal(refused_budget)
+            refusal = self._claim_turn()
+            if refusal is not None:
+                return self._end_by_refusal(refusal)
             if self._try_start_turn():
                 self._turn = turn = Turn(self, self._number, grace=False)
                 return turn
@@ -389,23 +389,23 @@ class GovernedRun:
             self.result = self._build_result(stop, by, failure)
             ending.is_final = True
 
-    def _claim_turn(self) -> str | None:
-        """Claim the next turn, or return the name of the budget that refused."""
+    def _claim_turn(self) -> Refusal | None:
+        """Claim the next turn, or return the refusal."""
         envelope, spending = self.envelope, self.spending
         if self.now() >= envelope.work_at or self.ending.is_out_of_time:
-            return "seconds"
+            return envelope.refuse("seconds")
         with envelope.lock:
-            short = spending.find_short_budgets(spending.likely_input_tokens)
-            for name in short:
-                envelope.refuse(name)
+            input_tokens = spending.likely_input_tokens
+            short = spending.find_short_budgets(input_tokens)
             if short:
-                return short[0]
-            return None if self._turn_budget.consume() else "turns"
+                refusals = [envelope.refuse(name, input_tokens=input_tokens) for name in short]
+                return refusals[0]
+            return None if self._turn_budget.consume() else envelope.refuse("turns")
 
-    def _end_by_refusal(self, budget: str) -> Turn:
-        """Stop the run because of a budget; return the grace turn, or raise StopIteration."""
-        self.ending.stops.add(Stop.DEADLINE if budget == "seconds" else Stop.BUDGET)
-        self.ending.warning = self.envelope.refuse(budget).warning
+    def _end_by_refusal(self, refusal: Refusal) -> Turn:
+        """Stop the run because of a refusal; return the grace turn, or raise StopIteration."""
+        self.ending.stops.add(Stop.DEADLINE if refusal.budget == "seconds" else Stop.BUDGET)
+        self.ending.warning = refusal.warning
         self.tell_refusals()
         if not self._has_grace:
             raise StopIteration
