@@ -232,8 +232,14 @@ class Result(Generic[Output]):
         keys = {f"max_{snapshot.name}_reached": key for key, snapshot in self.budgets.items()}
         remedies = [describe_remedy(keys[flag], self.budgets[keys[flag]]) for flag in self.flags if flag in keys]
         if "max_seconds_reached" in self.flags:
-            remedies.append(describe_seconds_remedy(round(self.seconds, 1)))
+            remedies.append(self._describe_seconds_remedy())
         return [remedy for remedy in remedies if remedy]
+
+    def _describe_seconds_remedy(self) -> str:
+        """Return how to double the limit of time as its refusal says, because the run may have used much less."""
+        refusals = (event for event in reversed(self.events) if getattr(event, "flag", "") == "max_seconds_reached")
+        remedy: str = getattr(next(refusals, None), "remedy", "")
+        return remedy or describe_seconds_remedy(round(self.seconds, 1))
 
     def _explain_unstored(self, error: Mapping[str, Any]) -> str:
         reason = "" if error == self.error else f" ({error.get('message')})"

@@ -208,6 +208,7 @@ def test_a_server_that_asks_to_wait_beyond_the_time_leads_to_the_report_and_is_n
         assert len(server.requests) == 2
     assert (graces, result.stop, result.text) == ([False, True], "deadline", "done")
     assert "very busy" in result.explain()
+    assert "Limits(seconds=1200)" in result.explain()  # twice the limit, not twice what was used
     assert (result.estimated_requests, result.budgets["tokens"].used) == (0, result.usage.total)
     assert "retried" not in [event.kind for event in result.events]
 
