@@ -321,7 +321,7 @@ class IterationBudgetRegistry:
         bounds = spec.bounds
         clamps = (list(self.settings.every(f"clamp.{key}")) for key in spec.settings)
         # `[clamp]` in the file narrows the declared bounds; the environment may narrow them further.
-        for setting in reversed(next(filter(None, clamps), [])):
+        for setting in reversed(next(filter(None, clamps), list[Setting]())):
             high = _parse_setting(spec, setting, spec.unit.expected)
             if setting.key != f"clamp.{spec.setting}" and bounds.high is not None and high > bounds.high:
                 continue  # it narrows other budgets
