@@ -268,6 +268,16 @@ def test_an_async_function_in_a_sync_call_names_acall() -> None:
         run.complete()
 
 
+def test_a_blocking_function_in_an_async_call_names_call() -> None:
+    async def work() -> None:
+        async with govern(Limits(turns=1)) as run:
+            with pytest.raises(UsageError, match=r"turn\.call"):
+                await next(run).acall(lambda: {"usage": USAGE})  # pyright: ignore[reportArgumentType]
+            run.complete()
+
+    asyncio.run(work())
+
+
 async def run_async_loop(url: str) -> Result:
     client = openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1")
     async with client, govern(HURRIED, max_output_tokens=100) as run:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -71,7 +71,7 @@ class ClientCall:
     async def _arun(self) -> Any:
         while (seconds := self._start_attempt()) > 0:
             try:
-                reply = await await_within(seconds, cast("Callable[[], Awaitable[Any]]", self._bind(seconds)))
+                reply = await await_within(seconds, partial(_await_reply, self._bind(seconds)))
             except TimeIsOver:
                 return self._turn.charge_request()
             except Exception as error:
@@ -142,6 +142,13 @@ class ClientCall:
         else:
             self._turn.expect_settling()
         return reply
+
+
+async def _await_reply(function: Callable[[], Any]) -> Any:
+    reply = function()
+    if not inspect.isawaitable(reply):
+        raise UsageError("turn.acall() got a function that is not async: use `turn.call(...)`, or an async client")
+    return await reply
 
 
 def without_retries(function: Callable[..., Any], timeout_s: float) -> Callable[..., Any]:

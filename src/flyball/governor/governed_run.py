@@ -512,9 +512,10 @@ def _open_envelope(options: GovernOptions, limits: ResolvedLimits, model: Govern
     usd = envelope.budgets["usd"]
     if usd.ceiling is not None and model.price is None and options.unpriced == Unpriced.REFUSE:
         envelope.close()
+        unknown = "" if options.model == "unknown" else f", and that of {options.model!r} is not known"
         raise UsageError(
-            f"the limit of {usd.unit.show(usd.ceiling)} cannot be enforced without a price: name the model "
-            '(model="openai:gpt-5.5"), pass price=TokenPrice(input=..., output=...) to govern, or '
+            f"the limit of {usd.unit.show(usd.ceiling)} cannot be enforced without a price{unknown}: name a known "
+            'model (model="openai:gpt-5.5"), pass price=TokenPrice(input=..., output=...) to govern, or '
             'unpriced="tokens_only" to ignore the limit'
         )
     return envelope

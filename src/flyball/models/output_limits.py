@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+_MAKER = re.compile(r".*/|.*\banthropic\.")
+"""Maker of a model before its name, as in `openai/gpt-4o`."""
 _LONGEST_REPLIES: dict[str, tuple[tuple[str, int], ...]] = {
     "openai": (
         ("gpt-5-chat", 16_384),
@@ -51,10 +55,17 @@ The last entry is for models that are not listed: low enough for all of them.
 
 
 def max_output_tokens_of(provider: str | None, name: str) -> int | None:
-    """Return the longest reply of a model in tokens. None means that the provider is not known.
+    """Return the longest reply of a model in tokens. None means that it is not known.
 
-    >>> max_output_tokens_of("openai", "gpt-4o-mini")
-    16384
+    Other providers serve listed models too, under the same name or with their maker before it.
+
+    >>> max_output_tokens_of("openai", "gpt-4o-mini"), max_output_tokens_of("openrouter", "openai/gpt-4o-mini")
+    (16384, 16384)
     """
-    limits = _LONGEST_REPLIES.get((provider or "").lower(), ())
+    if provider is None:
+        return None
+    limits = _LONGEST_REPLIES.get(provider.lower())
+    if limits is None:
+        limits = [limit for listed in _LONGEST_REPLIES.values() for limit in listed if limit[0]]
+        name = _MAKER.sub("", name)
     return next((limit for start, limit in limits if name.lower().startswith(start)), None)
