@@ -116,11 +116,15 @@ def test_without_retries_a_temporary_error_is_raised_after_one_request(create: C
 @pytest.mark.parametrize("create", SDKS)
 def test_a_final_error_is_raised_at_once_and_counts_no_tokens(create: Callable[..., Any], code: int) -> None:
     with ModelServer.looping(status(code, "no")) as server:
+        server_url = server.url
         run = govern(Limits(turns=9, tokens=1_000))
         with pytest.raises((openai.APIStatusError, anthropic.APIStatusError)), run:
             next(run).call(create(server.url), max_tokens=5)
         assert len(server.requests) == 1
     assert (run.result().stop, run.result().budgets["tokens"].used) == ("failed", 0)
+    hints = {400: "see the error", 401: "check the key", 403: "check the key", 404: "check the model's name"}
+    assert hints[code] in run.result().explain()
+    assert (server_url in run.result().explain()) is (code != 400)
 
 
 @pytest.mark.parametrize("create", SDKS)
@@ -131,6 +135,28 @@ def test_a_refused_connection_is_a_failure_with_its_cause_and_not_a_deadline(cre
     with pytest.raises((openai.APIConnectionError, anthropic.APIConnectionError)), run:
         next(run).call(create(url), max_tokens=5)
     assert (run.result().stop, run.result().budgets["retries"].used) == ("failed", 0)
+    for part in ("Connection refused", f"check the network, and that a server runs at {url}/"):
+        assert part in run.result().explain()
+
+
+def test_an_unknown_host_fails_at_once_and_says_what_to_check() -> None:
+    run = govern(Limits(turns=9, seconds=60))
+    with pytest.raises(openai.APIConnectionError), run:
+        next(run).call(openai_create("http://user:secret@no-such-host.invalid"), max_tokens=5)
+    assert "a server runs at http://no-such-host.invalid/v1" in run.result().explain()
+    assert "secret" not in run.result().explain()
+    assert run.result().budgets["retries"].used == 0
+
+
+def test_an_error_without_a_request_is_described_as_it_is() -> None:
+    run = govern(Limits(turns=9))
+    with pytest.raises(ConnectionRefusedError), run:
+        next(run).call(lambda: _raise(ConnectionRefusedError("no database")))
+    assert (run.result().error or {})["message"] == "no database"
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def test_a_stream_is_returned_and_counts_its_reservation_if_it_is_not_settled() -> None:

@@ -133,7 +133,7 @@ class ClientCall:
         return False
 
     def _finish(self, reply: Any) -> Any:
-        status = _find_status(reply)
+        status = find_status(reply)
         usage = find_usage(reply)
         if usage is not None:
             self._turn.settle(usage, service_tier=find_service_tier(reply))
@@ -172,7 +172,7 @@ def without_retries(function: Callable[..., Any], timeout_s: float) -> Callable[
 
 def is_temporary(error: BaseException) -> bool:
     """Check whether a failed request may succeed later."""
-    status = _find_status(error)
+    status = find_status(error)
     if status is not None:
         return is_retryable_status(status)
     names = {kind.__name__ for kind in type(error).__mro__}
@@ -181,7 +181,7 @@ def is_temporary(error: BaseException) -> bool:
 
 def is_unbilled(error: BaseException) -> bool:
     """Check whether a failed request is not billed: it was answered with an error, or not delivered."""
-    status = _find_status(error)
+    status = find_status(error)
     return is_unreachable(error) or (status is not None and status >= 400)
 
 
@@ -228,7 +228,8 @@ def _read_body(response: Any) -> Mapping[str, object]:
     return {}
 
 
-def _find_status(source: object) -> int | None:
+def find_status(source: object) -> int | None:
+    """Return the HTTP status of a reply or an error. None means that it has none."""
     if isinstance(source, Mapping):  # some replies are mappings whose attributes are their keys
         return None
     status = getattr(source, "status_code", None)

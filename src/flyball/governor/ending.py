@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..budget.lock import create_lock
-from ..errors import describe_error
 from ..result import Stop
 
 
@@ -64,7 +63,11 @@ class RunEnding:
     def error_of(self, stop: Stop) -> Mapping[str, Any] | None:
         """Return the failure, or the error after which no time was left, as a result carries it. Otherwise None."""
         is_cause = stop is Stop.FAILED or (stop is Stop.DEADLINE and self.is_out_of_time)
-        return describe_error(self._error) if is_cause else None
+        if not is_cause:
+            return None
+        from .failure_hint import describe_failure  # imported here, because few runs fail
+
+        return describe_failure(self._error)
 
 
 _IN_ORDER = tuple(Stop)
