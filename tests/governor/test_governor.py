@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flyball import ConfigError, DeadlineToken, IterationBudgetRegistry, Limits, Result, govern
+from flyball import ConfigError, Deadline, DeadlineToken, IterationBudgetRegistry, Limits, Result, TurnBudget, govern
 from flyball.errors import UsageError
 from flyball.testing import ManualClock
 
@@ -326,3 +326,14 @@ def test_a_refusal_by_tokens_tells_what_is_used_reserved_and_estimated(
         f"Maximum tokens (10,000) reached: {used} used, 2,000 reserved for the report, and the next request has an "
         f"estimated {estimated} input tokens."
     )
+
+
+def test_the_explanation_of_a_refusal_without_an_own_budget_names_what_would_help() -> None:
+    with govern(Limits(context_tokens=100)) as run:
+        assert run.begin_turn(input_tokens=101) is None
+    assert "Limits(context_tokens=200)" in run.result().explain()
+    shared = TurnBudget.of({"turns": 1}, Deadline.after(60), prefix="team_")
+    with govern(within=shared) as run:
+        for _ in run:
+            pass
+    assert "a higher limit of the budget that the runs share" in run.result().explain()
