@@ -239,6 +239,16 @@ def test_a_server_that_asks_to_wait_beyond_the_time_leads_to_the_report_and_is_n
     assert "retried" not in [event.kind for event in result.events]
 
 
+@pytest.mark.parametrize("limits", [Limits(turns=1), HURRIED])
+def test_a_busy_server_in_the_grace_turn_is_not_the_reason_of_the_end(limits: Limits) -> None:
+    busy = status(429, "very busy", headers={"retry-after": "3000"})
+    first = say("more") if limits.turns == 1 else HANG
+    with ModelServer(first, busy) as server:
+        result, graces = run_loop(limits, openai_create(server.url))
+    assert (graces, result.stop) == ([False, True], "budget" if limits.turns == 1 else "deadline")
+    assert (result.error, result.text) == (None, "")
+
+
 def test_a_wait_beyond_the_time_ends_parallel_turns_with_their_reports() -> None:
     request = httpx.Request("POST", "http://x")
     response = httpx.Response(429, request=request, headers={"retry-after": "3000"})

@@ -196,7 +196,8 @@ class Turn:
 
     def run_out_of_time(self, error: Exception) -> None:
         """Have no turn follow but the grace turn, because waiting after this error would take longer than the run."""
-        self._run.ending.run_out_of_time(error)
+        if not self.grace:  # the grace turn has another reason
+            self._run.ending.run_out_of_time(error)
 
     def drop_reservation(self) -> None:
         """Release the reservation of a request that is not made."""
