@@ -344,6 +344,8 @@ USAGE = {"prompt_tokens": 3, "completion_tokens": 4}
     [
         ({"usage": USAGE}, 7),
         (SimpleNamespace(usage=SimpleNamespace(input_tokens=5, output_tokens=1)), 6),
+        (SimpleNamespace(usage_metadata=SimpleNamespace(prompt_token_count=5, candidates_token_count=3)), 8),
+        (httpx.Response(200, json={"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 3}}), 8),
         (SimpleNamespace(usage=None), None),
         (SimpleNamespace(usage="many"), None),
         (httpx.Response(200, json={"usage": USAGE}), 7),

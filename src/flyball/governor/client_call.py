@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 60.0
 _TIMEOUT_MARGIN_S = 1.0
 """Seconds that the client's own timeout comes after the end of the turn."""
+_USAGE_FIELDS = ("usage", "usage_metadata", "usageMetadata")
+"""Fields of replies with their usage; the last two are Gemini's."""
 _TEMPORARY = frozenset({"APIConnectionError", "APITimeoutError", "TransportError", "ConnectionError", "TimeoutError"})
 """Names of exceptions of clients, and of Python, for requests that may succeed later."""
 
@@ -187,17 +189,18 @@ def is_unbilled(error: BaseException) -> bool:
 
 def find_usage(reply: Any) -> Usage | None:
     """Return the usage of a reply: of an SDK, of litellm, of httpx or as a mapping. None means that it has none."""
-    if isinstance(reply, Mapping):
-        usage: object = cast("Mapping[str, object]", reply).get("usage")
-    elif hasattr(reply, "usage"):
-        usage = reply.usage
-    else:
-        usage = _read_body(getattr(reply, "http_response", reply)).get("usage")
+    usage = _find_usage_field(reply)
+    if usage is None and not isinstance(reply, Mapping):
+        usage = _find_usage_field(_read_body(getattr(reply, "http_response", reply)))
     if usage is None:
         return None
     with suppress(ConfigError):
         return Usage.of(usage)
     return None
+
+
+def _find_usage_field(source: Any) -> object:
+    return next((usage for name in _USAGE_FIELDS if (usage := _get(source, name)) is not None), None)
 
 
 def find_service_tier(reply: Any) -> str | None:
