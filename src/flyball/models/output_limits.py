@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
-_MAKER = re.compile(r".*/|.*\banthropic\.")
-"""Maker of a model before its name, as in `openai/gpt-4o`."""
 _LONGEST_REPLIES: dict[str, tuple[tuple[str, int], ...]] = {
     "openai": (
         ("gpt-5-chat", 16_384),
@@ -67,5 +63,5 @@ def max_output_tokens_of(provider: str | None, name: str) -> int | None:
     limits = _LONGEST_REPLIES.get(provider.lower())
     if limits is None:
         limits = [limit for listed in _LONGEST_REPLIES.values() for limit in listed if limit[0]]
-        name = _MAKER.sub("", name)
+        name = name.rpartition("/")[2].rpartition("anthropic.")[2]
     return next((limit for start, limit in limits if name.lower().startswith(start)), None)
