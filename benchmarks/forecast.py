@@ -1,7 +1,8 @@
 """How far off forecasts are: recorded runs are replayed, and asked at a third, a half and two thirds of their turns.
 
 Runs of several kinds are recorded in a SQLite store, each until a limit ended it. Then each is replayed from its
-journal without a model, with a hook that reads `progress.forecast`. Some have expensive or slow turns.
+journal without a model, with a hook that reads `progress.forecast`. Some have expensive or slow turns. Slow calls
+move a clock of their own, so the figures do not depend on the machine.
 
 `make forecast` runs it. `make forecast ARGS=--local` adds runs of SmolLM2, which take some minutes. Exits with 1 when a
 target is missed.
@@ -14,7 +15,6 @@ import random
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from flyball.models import LocalModel, Model
 from flyball.progress import Continue, Decision, Point, Progress
 from flyball.request import Call, Finish, Reply, Request, Usage
 from flyball.store import Store, open_store
+from flyball.testing import ManualClock
 
 RUNS = 12
 SHARES = {"a third": 1 / 3, "a half": 1 / 2, "two thirds": 2 / 3}
@@ -33,10 +34,13 @@ MAX_OFF = 0.2
 """Median error that is allowed, as a share of all turns of the run."""
 
 
+CLOCK = ManualClock()
+
+
 @tool(poll=True)
 def look(place: int, ctx_seconds: float = 0.0) -> str:
     """Look at a place."""
-    time.sleep(ctx_seconds)
+    CLOCK.move(ctx_seconds)
     return f"place {place}: " + "a stone " * (place % 7)
 
 
@@ -85,7 +89,7 @@ def busy(dice: random.Random, turn: int) -> tuple[int, int, float]:
 
 
 def slow(dice: random.Random, turn: int) -> tuple[int, int, float]:
-    return 300, 1, dice.uniform(0.02, 0.06) * (6 if dice.random() < 0.08 else 1)
+    return 300, 1, dice.uniform(2, 6) * (6 if dice.random() < 0.08 else 1)
 
 
 KINDS: dict[str, tuple[Callable[[random.Random, int], tuple[int, int, float]], Limits]] = {
@@ -95,7 +99,7 @@ KINDS: dict[str, tuple[Callable[[random.Random, int], tuple[int, int, float]], L
     "tokens, one turn in eight costs five times": (uneven, Limits(tokens=80_000, turns=500)),
     "money, a conversation that grows": (growing, Limits(usd=0.4, turns=500)),
     "tool calls, one to four in a turn": (busy, Limits(tool_calls=80, turns=500)),
-    "time, one turn in twelve takes six times": (slow, Limits(seconds=2)),
+    "time, one turn in twelve takes six times": (slow, Limits(seconds=200)),
     "turns": (steady, Limits(turns=40)),
 }
 
@@ -118,7 +122,7 @@ class Watch:
 
 def build_agent(model: Model, limits: Limits, store: Store, watch: Watch | None = None) -> Agent:
     hooks = [] if watch is None else [watch]
-    return Agent(model=model, tools=[look], limits=limits, store=store, completion=refuse, hooks=hooks)
+    return Agent(model=model, tools=[look], limits=limits, store=store, completion=refuse, hooks=hooks, clock=CLOCK)
 
 
 @dataclass

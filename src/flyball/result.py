@@ -230,10 +230,19 @@ class Result(Generic[Output]):
 
     def _list_remedies(self) -> list[str]:
         keys = {f"max_{snapshot.name}_reached": key for key, snapshot in self.budgets.items()}
-        remedies = [describe_remedy(keys[flag], self.budgets[keys[flag]]) for flag in self.flags if flag in keys]
-        if "max_seconds_reached" in self.flags:
-            remedies.append(describe_seconds_remedy(round(self.seconds, 1)))
+        remedies = [
+            describe_remedy(keys[flag], self.budgets[keys[flag]]) if flag in keys else self._find_remedy(flag)
+            for flag in self.flags
+        ]
         return [remedy for remedy in remedies if remedy]
+
+    def _find_remedy(self, flag: str) -> str:
+        """Return how to raise a limit that has no budget here, such as time, as the event of its refusal says."""
+        refusals = (event for event in reversed(self.events) if getattr(event, "flag", "") == flag)
+        remedy: str = getattr(next(refusals, None), "remedy", "")
+        if not remedy and flag == "max_seconds_reached":
+            return describe_seconds_remedy(round(self.seconds, 1))
+        return remedy
 
     def _explain_unstored(self, error: Mapping[str, Any]) -> str:
         reason = "" if error == self.error else f" ({error.get('message')})"

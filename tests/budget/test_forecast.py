@@ -2,6 +2,7 @@
 
 import pytest
 
+from flyball import Limits, govern
 from flyball.budget.forecast import Forecast, Pace, Room, TurnSpend, count_turns, find_forecast
 
 
@@ -83,6 +84,21 @@ def test_a_limit_that_is_nearly_reached_has_no_turn_left() -> None:
     forecast = find_forecast({"tokens": Room(50, 950)}, pace_of(*[TurnSpend(tokens=100)] * 4))
     assert forecast == Forecast("tokens", 0)
     assert str(forecast) == "tokens will end with this turn"
+
+
+def test_after_a_limit_was_met_nothing_more_is_forecast() -> None:
+    pace = pace_of(*[TurnSpend(tokens=100)] * 5)
+    pace.note("grace_started", 0.0)
+    assert find_forecast({"tokens": Room(1_000, 500)}, pace) is None
+    pace.note("turn_started", 0.0)  # of another conversation
+    assert find_forecast({"tokens": Room(1_000, 500)}, pace) == Forecast("tokens", 9)
+
+
+def test_the_grace_turn_of_a_governed_loop_has_no_forecast() -> None:
+    with govern(Limits(tokens=1_000)) as run:
+        for turn in run:
+            turn.settle({"input_tokens": 50, "output_tokens": 50})
+            assert (run.forecast is None) is (turn.grace or turn.number < 4), turn.number
 
 
 def test_a_forecast_is_a_sentence() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from flyball import Agent, IterationBudgetRegistry, Limits, govern
 from flyball.budget.limits import RunKind
+from flyball.errors import SettingError
 from flyball.testing import ScriptedModel, say
 
 
@@ -33,6 +34,26 @@ def test_the_explanation_names_the_setting_that_counted(monkeypatch: pytest.Monk
 
 def test_a_clamp_of_max_iterations_holds_for_max_turns() -> None:
     assert turns({"max_turns": 400, "clamp": {"max_iterations": 100}}, RunKind.AGENT)[0] == 100
+
+
+@pytest.mark.parametrize("kind", list(RunKind))
+def test_a_clamp_of_max_turns_holds_for_every_kind_of_run(kind: RunKind) -> None:
+    assert turns({"clamp": {"max_turns": 5}}, kind)[0] == 5
+    assert turns({"clamp": {"max_turns": 5}, "max_iterations": 90, "delegation.max_iterations": 80}, kind)[0] == 5
+
+
+def test_a_more_specific_clamp_counts_before_that_of_max_turns() -> None:
+    settings: dict[str, object] = {"clamp": {"max_turns": 5, "max_iterations": 60, "delegation": {"max_iterations": 9}}}
+    found = [turns(settings, kind)[0] for kind in (RunKind.AGENT, RunKind.CONVERSATION, RunKind.CHILD)]
+    assert found == [60, 5, 9]
+
+
+def test_a_clamp_of_max_turns_that_is_no_limit_is_an_error_for_every_kind_of_run() -> None:
+    for kind in RunKind:
+        with pytest.raises(SettingError, match=r"clamp\.max_turns"):
+            turns({"clamp": {"max_turns": 0}}, kind)
+    assert turns({"clamp": {"max_turns": 300}}, RunKind.AGENT)[0] == 90
+    assert turns({"clamp": {"max_turns": 300}}, RunKind.CHILD)[0] == 50  # 250 at most anyway
 
 
 def test_a_limit_that_is_clamped_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

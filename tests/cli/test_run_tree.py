@@ -164,7 +164,7 @@ def test_one_child_may_be_shown_by_itself_with_what_would_let_it_go_on(typed: Ty
     assert "reader" in done.stdout.splitlines()[-1]
     late = record()["children"][1] | {"stop": "deadline", "seconds": 5.0}
     (tmp_path / "late.json").write_text(json.dumps(record() | {"children": [record()["children"][0], late]}))
-    assert typed("why", "late.json", "--child=2").stdout.splitlines()[-1].startswith("  set seconds=10 ")
+    assert typed("why", "late.json", "--child=2").stdout.splitlines()[-1].startswith("  set seconds=1160 ")
 
 
 @pytest.mark.parametrize("place", ["3", "1.2", "finder", ""])

@@ -226,7 +226,7 @@ def test_the_hint_of_a_run_that_can_go_on_is_what_one_can_type() -> None:
     tokens = record_of(*RUNAWAY, limits=Limits(tokens=40, seconds=100, reserve=Reserve(tokens=0)))
     assert hinted(tokens) == "--tokens 80"
     late = changed(calls, stop="deadline", flags=["max_seconds_reached"], seconds=31.0)
-    assert hinted(late).startswith("--seconds 62")
+    assert hinted(late).startswith("--seconds 170")
     halted = changed(calls, stop="halted", flags=[], stopped_by="my-rule")
     assert hinted(halted).endswith(": flyball rules list")
     unfinished = changed(calls, stop="unfinished", flags=[], completion={"missing": ["look", "tidy"]})

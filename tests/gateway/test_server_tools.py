@@ -116,7 +116,7 @@ def test_searches_at_the_provider_count_with_their_fee(options: Options, usd: fl
 def test_a_search_whose_fee_would_not_fit_is_not_sent(options: Options) -> None:
     with ModelServer.looping(sent(say("Found."), usage=USED)) as server, Gateway(options(server, 0.04)) as gateway:
         reply = ask(gateway, "/v1/messages", MESSAGES).json()
-    assert "Maximum cost usd ($0.04) reached." in json.dumps(reply)
+    assert "Maximum cost usd ($0.04) reached: $0.00 used" in json.dumps(reply)
     assert server.requests == []
 
 

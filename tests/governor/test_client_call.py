@@ -116,11 +116,15 @@ def test_without_retries_a_temporary_error_is_raised_after_one_request(create: C
 @pytest.mark.parametrize("create", SDKS)
 def test_a_final_error_is_raised_at_once_and_counts_no_tokens(create: Callable[..., Any], code: int) -> None:
     with ModelServer.looping(status(code, "no")) as server:
+        server_url = server.url
         run = govern(Limits(turns=9, tokens=1_000))
         with pytest.raises((openai.APIStatusError, anthropic.APIStatusError)), run:
             next(run).call(create(server.url), max_tokens=5)
         assert len(server.requests) == 1
     assert (run.result().stop, run.result().budgets["tokens"].used) == ("failed", 0)
+    hints = {400: "see the error", 401: "check the key", 403: "check the key", 404: "check the model's name"}
+    assert hints[code] in run.result().explain()
+    assert (server_url in run.result().explain()) is (code != 400)
 
 
 @pytest.mark.parametrize("create", SDKS)
@@ -131,6 +135,28 @@ def test_a_refused_connection_is_a_failure_with_its_cause_and_not_a_deadline(cre
     with pytest.raises((openai.APIConnectionError, anthropic.APIConnectionError)), run:
         next(run).call(create(url), max_tokens=5)
     assert (run.result().stop, run.result().budgets["retries"].used) == ("failed", 0)
+    for part in ("Connection refused", f"check the network, and that a server runs at {url}/"):
+        assert part in run.result().explain()
+
+
+def test_an_unknown_host_fails_at_once_and_says_what_to_check() -> None:
+    run = govern(Limits(turns=9, seconds=60))
+    with pytest.raises(openai.APIConnectionError), run:
+        next(run).call(openai_create("http://user:secret@no-such-host.invalid"), max_tokens=5)
+    assert "a server runs at http://no-such-host.invalid/v1" in run.result().explain()
+    assert "secret" not in run.result().explain()
+    assert run.result().budgets["retries"].used == 0
+
+
+def test_an_error_without_a_request_is_described_as_it_is() -> None:
+    run = govern(Limits(turns=9))
+    with pytest.raises(ConnectionRefusedError), run:
+        next(run).call(lambda: _raise(ConnectionRefusedError("no database")))
+    assert (run.result().error or {})["message"] == "no database"
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def test_a_stream_is_returned_and_counts_its_reservation_if_it_is_not_settled() -> None:
@@ -143,6 +169,110 @@ def test_a_stream_is_returned_and_counts_its_reservation_if_it_is_not_settled() 
         assert [chunk.usage for chunk in stream]
         run.complete()
     assert (run.result().budgets["tokens"].used, run.result().estimated_requests) == (50, 1)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_each_call_of_a_turn_without_usage_counts_its_own_reservation(stream: bool) -> None:
+    calls: list[Any] = []
+    with ModelServer.looping(say("a b c")) as server:
+        client = openai.OpenAI(api_key="k", base_url=f"{server.url}/v1")
+        with client, govern(Limits(turns=9, tokens=1_000), max_output_tokens=100) as run:
+            for turn in run:
+                for _ in range(50):
+                    if stream:
+                        reply: Any = turn.call(
+                            client.chat.completions.create, model="m", messages=MESSAGES, stream=True
+                        )
+                    else:
+                        reply = turn.call(lambda: {"text": "no usage"})
+                    if reply is None:
+                        break
+                    calls.append(list(reply))
+    result = run.result()
+    assert result.requests == result.estimated_requests == len(calls) == 10
+    assert (result.stop, result.budgets["tokens"].used) == ("budget", 1_000)
+
+
+def test_a_stream_that_is_settled_before_the_next_call_counts_its_usage_only() -> None:
+    with govern(Limits(turns=9, tokens=1_000), max_output_tokens=100) as run:
+        turn = next(run)
+        for _ in range(3):
+            assert turn.call(lambda: {"text": "no usage"})
+            turn.settle(USAGE)
+        run.complete()
+    result = run.result()
+    assert (result.requests, result.estimated_requests, result.budgets["tokens"].used) == (3, 0, 21)
+
+
+def test_calls_of_one_turn_at_the_same_time_are_refused_because_they_would_share_a_reservation() -> None:
+    async def work() -> Result:
+        async def create() -> Any:
+            await asyncio.sleep(0.01)
+            return {"usage": USAGE}
+
+        async with govern(Limits(turns=9, tokens=1_000), max_output_tokens=100) as run:
+            async for turn in run:
+                replies = await asyncio.gather(turn.acall(create), turn.acall(create), return_exceptions=True)
+                assert replies[0] == {"usage": USAGE}
+                assert isinstance(replies[1], UsageError)
+                assert "begin_turn" in str(replies[1])
+                assert await turn.acall(create)
+                run.complete()
+        return run.result()
+
+    result = asyncio.run(work())
+    assert (result.requests, result.budgets["tokens"].used) == (2, 14)
+
+
+@pytest.mark.parametrize("create", SDKS)
+def test_a_server_that_asks_to_wait_beyond_the_time_leads_to_the_report_and_is_named(
+    create: Callable[..., Any],
+) -> None:
+    busy = status(429, "very busy", headers={"retry-after": "3000"})
+    with ModelServer(busy, say("the report")) as server:
+        result, graces = run_loop(Limits(turns=9, tokens=10_000, seconds=600), create(server.url))
+        assert len(server.requests) == 2
+    assert (graces, result.stop, result.text) == ([False, True], "deadline", "done")
+    assert "very busy" in result.explain()
+    assert "Limits(seconds=1200)" in result.explain()  # twice the limit, not twice what was used
+    assert (result.estimated_requests, result.budgets["tokens"].used) == (0, result.usage.total)
+    assert "retried" not in [event.kind for event in result.events]
+
+
+@pytest.mark.parametrize("limits", [Limits(turns=1), HURRIED])
+def test_a_busy_server_in_the_grace_turn_is_not_the_reason_of_the_end(limits: Limits) -> None:
+    busy = status(429, "very busy", headers={"retry-after": "3000"})
+    first = say("more") if limits.turns == 1 else HANG
+    with ModelServer(first, busy) as server:
+        result, graces = run_loop(limits, openai_create(server.url))
+    assert (graces, result.stop) == ([False, True], "budget" if limits.turns == 1 else "deadline")
+    assert (result.error, result.text) == (None, "")
+
+
+def test_a_wait_beyond_the_time_ends_parallel_turns_with_their_reports() -> None:
+    request = httpx.Request("POST", "http://x")
+    response = httpx.Response(429, request=request, headers={"retry-after": "3000"})
+
+    def create() -> Any:
+        raise httpx.HTTPStatusError("busy", request=request, response=response)
+
+    with govern(Limits(turns=9, seconds=600)) as run:
+        turn = run.begin_turn("a")
+        assert turn
+        assert turn.call(create) is None
+        turn.end()
+        assert run.begin_turn("a") is None
+        assert run.enter_grace("a")
+    assert (run.result().stop, run.result().flags) == ("deadline", ("max_seconds_reached",))
+
+
+@pytest.mark.parametrize("create", SDKS)
+def test_an_error_without_a_retry_counts_no_tokens(create: Callable[..., Any]) -> None:
+    with ModelServer.looping(status(500, "broken")) as server:
+        run = govern(Limits(turns=9, retries=0, tokens=10_000))
+        with pytest.raises((openai.InternalServerError, anthropic.InternalServerError)), run:
+            next(run).call(create(server.url), max_tokens=5)
+    assert (run.result().budgets["tokens"].used, run.result().estimated_requests) == (0, 0)
 
 
 def test_a_call_after_the_end_of_the_time_is_not_made() -> None:
@@ -172,6 +302,16 @@ def test_an_async_function_in_a_sync_call_names_acall() -> None:
         with pytest.raises(UsageError, match="acall"):
             next(run).call(create)
         run.complete()
+
+
+def test_a_blocking_function_in_an_async_call_names_call() -> None:
+    async def work() -> None:
+        async with govern(Limits(turns=1)) as run:
+            with pytest.raises(UsageError, match=r"turn\.call"):
+                await next(run).acall(lambda: {"usage": USAGE})  # pyright: ignore[reportArgumentType]
+            run.complete()
+
+    asyncio.run(work())
 
 
 async def run_async_loop(url: str) -> Result:
@@ -204,6 +344,8 @@ USAGE = {"prompt_tokens": 3, "completion_tokens": 4}
     [
         ({"usage": USAGE}, 7),
         (SimpleNamespace(usage=SimpleNamespace(input_tokens=5, output_tokens=1)), 6),
+        (SimpleNamespace(usage_metadata=SimpleNamespace(prompt_token_count=5, candidates_token_count=3)), 8),
+        (httpx.Response(200, json={"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 3}}), 8),
         (SimpleNamespace(usage=None), None),
         (SimpleNamespace(usage="many"), None),
         (httpx.Response(200, json={"usage": USAGE}), 7),

@@ -2,6 +2,7 @@ import asyncio
 import gc
 import math
 import weakref
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from threading import Thread
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flyball import ConfigError, DeadlineToken, IterationBudgetRegistry, Limits, Result, govern
+from flyball import ConfigError, Deadline, DeadlineToken, IterationBudgetRegistry, Limits, Result, TurnBudget, govern
 from flyball.errors import UsageError
 from flyball.testing import ManualClock
 
@@ -294,3 +295,45 @@ def test_the_docs_list_every_option() -> None:
     page = (Path(__file__).parents[2] / "docs" / "govern.md").read_text()
     table = page.partition("## Options")[2]
     assert [field.name for field in fields(govern) if f"`{field.name}`" not in table] == []
+
+
+def settle_once(run: govern) -> None:
+    for turn in run:
+        if not turn.grace:
+            turn.settle({"input_tokens": 5_000, "output_tokens": 500})
+
+
+def expect_much(run: govern) -> None:
+    assert not next(run).expect(9_000)
+    run.halt("test")
+
+
+def begin_long(run: govern) -> None:
+    assert run.begin_turn("a", input_tokens=9_000) is None
+
+
+@pytest.mark.parametrize(
+    ("use", "used", "estimated"),
+    [(settle_once, "5,500", "5,000"), (expect_much, "0", "9,000"), (begin_long, "0", "9,000")],
+)
+def test_a_refusal_by_tokens_tells_what_is_used_reserved_and_estimated(
+    use: Callable[[govern], None], used: str, estimated: str
+) -> None:
+    with govern(Limits(tokens=10_000)) as run:
+        use(run)
+        (refusal,) = run.envelope.refusals
+    assert refusal.warning == (
+        f"Maximum tokens (10,000) reached: {used} used, 2,000 reserved for the report, and the next request has an "
+        f"estimated {estimated} input tokens."
+    )
+
+
+def test_the_explanation_of_a_refusal_without_an_own_budget_names_what_would_help() -> None:
+    with govern(Limits(context_tokens=100)) as run:
+        assert run.begin_turn(input_tokens=101) is None
+    assert "Limits(context_tokens=200)" in run.result().explain()
+    shared = TurnBudget.of({"turns": 1}, Deadline.after(60), prefix="team_")
+    with govern(within=shared) as run:
+        for _ in run:
+            pass
+    assert "a higher limit of the budget that the runs share" in run.result().explain()

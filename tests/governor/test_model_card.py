@@ -29,7 +29,7 @@ def test_the_name_counts_also_behind_another_base_url(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("name", ["gpt-4o", "acme:one", "openai:unheard-of", "http://127.0.0.1:9/v1#gpt-4o"])
 def test_a_money_limit_with_a_model_of_unknown_price_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="without a price"):
+    with pytest.raises(ConfigError, match=f"without a price, and that of '{name}' is not known"):
         govern(Limits(usd=0.5), model=name).__enter__()
 
 
@@ -57,6 +57,22 @@ def test_a_reply_is_never_longer_than_the_model_can_give(name: str, longest: int
 def test_the_longest_reply_of_an_unlisted_model_is_one_that_every_model_can_give() -> None:
     assert max_output_tokens_of("openai", "unheard-of") == 4_096
     assert max_output_tokens_of("acme", "one") is None
+    assert max_output_tokens_of(None, "gpt-4o") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "longest"),
+    [
+        ("openrouter:openai/gpt-4o", 16_384),
+        ("openrouter:google/gemini-2.0-flash", 8_192),
+        ("azure:gpt-4o", 16_384),
+        ("aws:us.anthropic.claude-3-opus-20240229-v1:0", 4_096),
+    ],
+)
+def test_a_model_that_another_provider_serves_has_the_same_longest_reply(name: str, longest: int) -> None:
+    with govern(Limits(tokens=100_000), model=name) as run:
+        assert next(run).max_output_tokens == longest
+        run.complete()
 
 
 def test_a_reservation_assumes_the_long_context_tier_because_the_input_is_not_known() -> None:

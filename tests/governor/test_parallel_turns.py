@@ -162,6 +162,20 @@ class TestGrace:
         kinds = Counter(event.kind for event in result.events)
         assert kinds["grace_started"] == kinds["grace_ended"] == 2
 
+    def test_the_text_of_one_report_leaves_those_of_other_conversations(self) -> None:
+        with govern(Limits(turns=2)) as run:
+            for name in "ab":
+                turn = run.begin_turn(name)
+                assert turn
+                turn.end()
+            assert run.begin_turn("a") is None
+            for name in "ab":
+                grace = run.enter_grace(name)
+                assert grace, name
+                run.complete(f"report of {name}")
+                grace.end()
+        assert (run.result().stop, run.result().text) == ("budget", "report of b")
+
     def test_reports_share_the_reserve(self) -> None:
         with govern(Limits(turns=3, tokens=1_000, reserve=Reserve(tokens=300))) as run:
             for name in "abc":

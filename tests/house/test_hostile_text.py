@@ -249,7 +249,10 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("wire/gemini.py", "a long number", is_gemini_3, repeated("9", "", "gemini-"), LETTERS),
     *(
         ("completion/report_check.py", f"a report of {unit!r}", find_claims, repeated(unit), PROSE)
-        for unit in ("I ", "was ", "a-", '"', "the ", "ly ", "I have nearly ", "1,", "all the tasks ", "# ")
+        for unit in (
+            "I ", "was ", "a-", '"', "the ", "ly ", "I have nearly ", "1,", "all the tasks ", "# ",
+            "the user ", "what I ",
+        )
     ),
     *(
         ("loop/calibration.py", f"a text of {unit!r}", estimate_likely_tokens, repeated(unit), PROSE)

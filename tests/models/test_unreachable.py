@@ -29,6 +29,14 @@ def test_a_refused_connection_fails_at_once_with_its_cause(limits: Limits) -> No
     assert "check" in result.explain()
 
 
+def test_the_error_tells_where_the_address_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = free_url()
+    assert f"{url} (given with the model)" in run(url, Limits()).explain()
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    result = Agent(model=OpenAIModel("m", key="k")).run("Go.")
+    assert f"{url} (from OPENAI_BASE_URL)" in result.explain()
+
+
 def test_an_unknown_host_fails_at_once() -> None:
     result = run("http://no-such-host.invalid/v1", Limits())
     assert (result.stop, result.budgets["retries"].used) == ("failed", 0)

@@ -71,13 +71,15 @@ def describe_forecast(forecast: Forecast | None) -> tuple[str | None, int | None
 class Pace:
     """Spend of each of the last turns of a run, read from its events."""
 
-    __slots__ = ("_current", "_ended_at", "_last_at", "is_in_turn", "turns")
+    __slots__ = ("_current", "_ended_at", "_last_at", "has_ended", "is_in_turn", "turns")
 
     def __init__(self) -> None:
         self.turns: deque[TurnSpend] = deque(maxlen=_KEPT_TURNS)
         """The last turns that have ended, oldest first."""
         self.is_in_turn = False
         """True while a turn is in progress."""
+        self.has_ended = False
+        """True after the grace turn has begun, until another turn begins."""
         self._current = TurnSpend()
         self._ended_at = self._last_at = 0.0
 
@@ -91,7 +93,9 @@ class Pace:
         self._last_at = at
         match kind:
             case "turn_started":
-                self.is_in_turn = True
+                self.is_in_turn, self.has_ended = True, False
+            case "grace_started":
+                self.has_ended = True
             case "model_replied":
                 self._current = self._current._replace(tokens=self._current.tokens + amount)
             case "tool_started":
@@ -134,7 +138,7 @@ def find_forecast(rooms: Mapping[str, Room], pace: Pace, tokens_used: float = 0)
 
     `tokens_used` is the use of tokens, from which the price of a token follows.
     """
-    if len(pace.turns) < MIN_TURNS:
+    if pace.has_ended or len(pace.turns) < MIN_TURNS:
         return None
     found: list[Forecast] = []
     for name, room in rooms.items():

@@ -60,6 +60,11 @@ class BudgetSpec:
             raise self.error("default", self.default, f"a value {bounds.show(self.unit)}")
 
     @property
+    def settings(self) -> tuple[str, ...]:
+        """Keys of the settings that may set the ceiling. The first that is set counts."""
+        return tuple(filter(None, (self.setting, self.general_setting)))
+
+    @property
     def bounds(self) -> CeilingBounds:
         """Bounds that every ceiling is clamped to, in internal units."""
         low = self.inner("min", self.min)
@@ -291,8 +296,7 @@ class IterationBudgetRegistry:
 
     def _explain_default(self, spec: BudgetSpec) -> Resolution:
         bounds = self._find_bounds(spec)
-        keys = [key for key in (spec.setting, spec.general_setting) if key]
-        setting = next((found for key in keys if (found := self.settings.find(key)) is not None), None)
+        setting = next((found for key in spec.settings if (found := self.settings.find(key)) is not None), None)
         if setting is not None:
             requested = _parse_ceiling(spec, setting, bounds)
             return Resolution(
@@ -315,10 +319,12 @@ class IterationBudgetRegistry:
 
     def _resolve_bounds(self, spec: BudgetSpec) -> CeilingBounds:
         bounds = spec.bounds
-        clamps = list(self.settings.every(f"clamp.{spec.setting}")) if spec.setting else []
+        clamps = (list(self.settings.every(f"clamp.{key}")) for key in spec.settings)
         # `[clamp]` in the file narrows the declared bounds; the environment may narrow them further.
-        for setting in reversed(clamps):
+        for setting in reversed(next(filter(None, clamps), list[Setting]())):
             high = _parse_setting(spec, setting, spec.unit.expected)
+            if setting.key != f"clamp.{spec.setting}" and bounds.high is not None and high > bounds.high:
+                continue  # it narrows other budgets
             if bounds.clamp(high) != high:
                 raise setting.error(f"a value {bounds.show(spec.unit)}: a clamp can only narrow")
             bounds = CeilingBounds(bounds.low, high, setting)

@@ -158,7 +158,7 @@ class Spending:
             wanted = {name: amount for name, amount in (("tokens", tokens), ("usd", money)) if amount}
             refused = [name for name, amount in wanted.items() if amount > budgets[name].available]
             for name in refused:
-                envelope.refuse(name)
+                envelope.refuse(name, input_tokens=input_tokens)
             if refused:
                 return None
             for name, amount in wanted.items():

@@ -39,7 +39,7 @@ def _iter_limit_hints(record: RunRecord) -> Iterator[str]:
 
 
 def _build_time_hint(record: RunRecord) -> str:
-    used = record.data.number("seconds")
+    used = max(record.data.number("seconds"), record.work_seconds)  # a run may end early, to wait no longer
     if record.is_stored:
         return f"{_format_resume_command(record)} --seconds +{max(1.0, used):.0f}"
     if record.tree_path:

@@ -20,6 +20,7 @@ from .report_words import (
     claims_work,
     find_content,
     find_groups,
+    find_groups_of_call,
     find_numbers,
     find_stem,
     has_effect,
@@ -37,19 +38,32 @@ _MIN_OWN_TEXT = 60
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _CLAUSE_END = re.compile(r"[,;:()\u2013\u2014]|\s(?:and|but|so|then|while|because|which|that|where|after|although)\s")
 _BULLET = re.compile(r"^[\s\-*•+#>]*(?:\d+[.)]\s+)?(?:\*\*)?")
-_HARMLESS_NO = re.compile(r"\b(?:no|without|zero)\s+(?:any\s+)?(?:errors?|failures?|problems?|issues?)\b", re.I)
+_HARMLESS = re.compile(
+    r"\b(?:no|without|zero)\s+(?:any\s+)?(?:errors?|failures?|problems?|issues?)\b"
+    r"|\bas\s+(?:you\s+|was\s+|were\s+)?(?:requested|asked|instructed|planned|wanted)\b"
+    r"|\b(?:that\s+|which\s+)?(?:you|the\s+user)(?:'ve|\s+have|\s+had)?\s+"
+    r"(?:requested|wanted|asked(?:\s+me)?(?:\s+for|\s+to\s+do)?)\b"
+    r"|(?<=the\s)requested\b|(?<=all\s)requested\b|(?<=your\s)requested\b",
+    re.I,
+)
+"""Words that look as if something was not done, although they say nothing about that."""
+_LIST_START = re.compile(
+    r"(?:here(?:'s|\s+is)\s+)?what\s+(?:i|i've|i\s+have|we|we've|we\s+have|was|has\s+been)\s+"
+    r"(?:did|done|accomplished|achieved|completed)(?:\s+so\s+far)?",
+    re.I,
+)
+"""Words before a list of done work."""
 _NOT_DONE = re.compile(
     r"\b(?:not|never|no|none|nothing|neither|nor|without|unable|cannot|fail\w*|unsuccess\w*|incomplete|unfinished"
-    r"|denied|refused|refusal|rejected|timed out|will|would|should|could|can|may|might|must|shall|needs?|going to"
-    r"|plans?|planned|intend\w*|wants?|wanted|next|later|remain\w*|todo|to do|to be|if|once|when|before|until|unless"
-    r"|let|please|try|tries|tried|trying|attempt\w*|ask\w*|request\w*|goal|aim|supposed|instead|almost|nearly|partly|what|how"
-    r"|why|mistakes?|budget|limits?|maximum|iterations?"
-    r"|partially|unclear|unknown)\b|n't\b",
+    r"|denied|refused|refusal|rejected|declined|timed out|will|would|should|could|can|may|might|must|shall|needs?"
+    r"|going to|plans?|planned|intend\w*|wants?|wanted|next|later|remain\w*|todo|to do|to be|if|once|when|before|until"
+    r"|unless|let|please|try|tries|tried|trying|attempt\w*|ask\w*|request\w*|goal|aim|supposed|instead|almost|nearly"
+    r"|partly|what|how|why|mistakes?|budget|limits?|maximum|iterations?|partially|unclear|unknown)\b|n't\b",
     re.I,
 )
 _OTHER_ACTOR = re.compile(r"^(?:you|the user|he|she|they|someone|users)\b", re.I)
 _ADVERB = r"(?:now|also|already|just|then|finally|fully|all|successfully|only|first|recently|\w+ly)\s+"
-_ACTIVE = re.compile(rf"\b(?:i|we)\s*(?:'ve|'d|\s?have|\s?had)?\s*(?:been able to\s+)?(?:{_ADVERB})*([a-z]+)\b", re.I)
+_ACTIVE = re.compile(rf"\b(?:i|we)\b\s*(?:'ve|'d|\s?have|\s?had)?\s*(?:been able to\s+)?(?:{_ADVERB})*([a-z]+)\b", re.I)
 _PASSIVE = re.compile(rf"(?<!\bi )(?<!\bwe )\b(?:was|were|been|is|are|got|being)\s+(?:{_ADVERB})*([a-z]+)\b", re.I)
 _BARE = re.compile(rf"^(?:{_ADVERB})*([a-z]+)\b", re.I)
 _WHOLE = (
@@ -58,15 +72,17 @@ _WHOLE = (
 )
 _COMPLETE = re.compile(
     rf"\b{_WHOLE}\b[^.]{{0,30}}?\b(?:is|are|was|were|been)\s+(?:{_ADVERB})*"
-    r"(?:complete|completed|done|finished|accomplished|achieved|fulfilled|resolved|solved)\b"
+    r"(?:complete|completed|done|finished|accomplished|achieved|fulfilled|resolved|solved|handled|taken care of)\b"
     rf"|\b(?:completed|finished|accomplished|achieved|fulfilled)\s+{_WHOLE}\b"
     r"|\ball done\b|\bmission accomplished\b",
     re.I,
 )
 _TESTS_PASS = re.compile(
-    r"\btests?\s+(?:all\s+|now\s+|have\s+|are\s+|suite\s+)*(?:pass(?:ed|es|ing)?|succeed\w*|green)\b", re.I
+    r"\btests?\s+(?:all\s+|now\s+|have\s+|are\s+|is\s+|suite\s+)*(?:pass(?:ed|es|ing)?|succeed\w*|green)\b", re.I
 )
+_TESTS = frozenset({"test", "pytest", "unittest", "jest", "vitest", "ctest"})
 _PASSED = frozenset({"pass", "ok", "green", "succe"})
+_FAILED_TESTS = re.compile(r"\b[1-9]\d*\s+(?:failed|failures?|failing|errors?)\b")
 _COUNT = re.compile(r"\b(?:times|calls)\b", re.I)
 _MAX_SMALL_NUMBER = 12
 _PUNCTUATION = " .,:;!-/"
@@ -127,28 +143,34 @@ class RecordedWork:
         """Return why a sentence is not supported, or None."""
         if sentence.rstrip().endswith("?"):
             return None
-        text, is_active = _HARMLESS_NO.sub("", _BULLET.sub("", sentence)), True
+        text, is_active = _HARMLESS.sub("", _BULLET.sub("", sentence)), True
         for clause in _CLAUSE_END.split(text):
             clause = clause[:_MAX_CLAUSE_CHARACTERS].strip()
+            if _LIST_START.fullmatch(clause):
+                is_active = True
+                continue
             if not clause or _NOT_DONE.search(clause) or _OTHER_ACTOR.search(clause):
                 is_active = False
                 continue
             if _COMPLETE.search(clause) and not self.is_complete:
                 return "the run was stopped before the task was complete"
             if _TESTS_PASS.search(clause):
-                if not self._has_passed_tests():
+                if not self._has_passed_tests(clause):
                     return "no outcome shows tests that pass"
                 continue
             verbs = _find_verbs(clause, is_active)
             is_active = bool(verbs)
-            for verb in verbs:
+            for verb in filter(claims_work, verbs):
                 reason = self._find_flaw_of_claim(verb, clause)
                 if reason is not None:
                     return reason
         return None
 
-    def _has_passed_tests(self) -> bool:
-        return any("test" in work.words | work.name and work.words & _PASSED for work in self._work)
+    def _has_passed_tests(self, clause: str) -> bool:
+        """Check whether an outcome shows tests that pass: all of them, or the number that the clause tells."""
+        tests = [work for work in self._work if _TESTS & (work.words | work.name) and work.words & _PASSED]
+        numbers = find_numbers(clause)
+        return any(numbers & find_numbers(work.text) or not _FAILED_TESTS.search(work.text) for work in tests)
 
     def _find_flaw_of_claim(self, verb: str, clause: str) -> str | None:
         if not self._work:
@@ -164,13 +186,12 @@ class RecordedWork:
 
 
 def _find_verbs(clause: str, may_be_bare: bool) -> list[str]:
-    """Return the stems of the verbs that claim done work."""
+    """Return the stems of the verbs in the past."""
     found = [match.group(1) for pattern in (_ACTIVE, _PASSIVE) for match in pattern.finditer(clause)]
     bare = _BARE.search(clause)
     if may_be_bare and bare is not None and bare.end() < len(clause):  # one word alone says nothing
         found.append(bare.group(1))
-    stems = {find_stem(word): None for word in found if is_past(word)}
-    return [stem for stem in stems if claims_work(stem)]
+    return list({find_stem(word): None for word in found if is_past(word)})
 
 
 def _supports(work: _Work, verb: str, clause: str) -> bool:
@@ -183,10 +204,10 @@ def _supports(work: _Work, verb: str, clause: str) -> bool:
     if has_effect(groups):
         if work.groups and not groups & work.groups:
             return False
-    elif groups & work.groups:
+    elif groups & work.groups or verb in work.words:
         return True
     content = find_content(clause) - {verb}
-    return not content or bool(content & (work.words | work.name))
+    return not content or bool(identifiers) or bool(content & (work.words | work.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +222,8 @@ class _RecordedCall:
         given = self.arguments if isinstance(self.arguments, str) else to_json_text(self.arguments)
         text = f"{self.tool} {given[:_MAX_CALL_CHARACTERS]} {self.result[:_MAX_CALL_CHARACTERS]}"
         name = split_name(self.tool)
-        return _Work(name, find_groups(name), find_content(text), text.lower())
+        groups = find_groups_of_call(name, given[:_MAX_CALL_CHARACTERS])
+        return _Work(name, groups, find_content(text), text.lower())
 
 
 def _pair_calls(messages: Iterable[Message]) -> list[_RecordedCall]:

@@ -21,20 +21,27 @@ _IRREGULAR = {
     "rebuilt": "rebuild", "rewrote": "rewrite", "rewritten": "rewrite", "reran": "run", "overwrote": "write",
 }  # fmt: skip
 _GROUPS: Mapping[str, str] = {
-    "write": "write create save generate produce store draft compose record append insert put make export add document",
+    "write": "write create save generate produce store draft compose record append insert put make export add document "
+    "mkdir touch tee echo back",
     "change": "update change modify edit fix repair refactor rename move replace configure patch correct improve "
     "adjust set reset increase decrease reduce raise lower optimize enable disable open close turn switch rewrite "
-    "implement apply add resolve",
-    "delete": "delete cancel remove clean clear erase drop purge uninstall",
-    "send": "send email mail post publish submit notify message reply upload push share forward deliver announce",
-    "run": "run execute start launch restart build compile install deploy migrate train release commit merge rebuild",
-    "pay": "pay book order buy purchase transfer refund reserve charge schedule",
+    "implement apply add resolve mark tag label flag archive mv cp sed chmod",
+    "delete": "delete cancel remove clean clear erase drop purge uninstall rm rmdir",
+    "send": "send email mail post publish submit notify message reply upload push share forward deliver announce "
+    "inform alert escalate",
+    "run": "run execute start launch restart build compile install deploy migrate train release commit merge rebuild "
+    "shell bash terminal console command cmd python sql kubectl",
+    "pay": "pay book order buy purchase transfer refund reserve charge schedule issue grant",
     "test": "test verify validate check confirm",
-    "read": "read open view look inspect review examine analyze analyse load scan list see",
-    "search": "search find look query fetch retrieve download gather collect get browse visit crawl lookup obtain",
+    "read": "read open view look inspect review examine analyze analyse load scan list see fetch retrieve download get "
+    "cat ls head tail log status diff show",
+    "search": "search find look query fetch retrieve download gather collect get browse visit crawl lookup obtain grep "
+    "identify discover detect determine",
     "compute": "calculate compute add count measure sum multiply subtract divide convert total",
 }
-"""Verbs for the same kind of work."""
+"""Verbs and commands for the same kind of work."""
+_NOUNS = "email mail post message reply draft record document order book issue schedule charge release store test check"
+"""Words that are things in the name of a tool that has another verb, such as `read_email`."""
 _EFFECTS = frozenset({"write", "change", "delete", "send", "run", "pay"})
 """Kinds of work that change something. A call that only looks at something does not support them."""
 _SAME_WORK = frozenset({"write", "change"})
@@ -72,26 +79,36 @@ _MAX_STEM_LENGTH = 40
 def find_stem(word: str) -> str:
     """Return a common start of the forms of a word.
 
-    >>> [find_stem(word) for word in ("writing", "wrote", "files", "stopped", "created", "create")]
-    ['writ', 'writ', 'file', 'stop', 'creat', 'creat']
+    >>> [find_stem(word) for word in ("writing", "wrote", "files", "stopped", "created", "create", "creations")]
+    ['writ', 'writ', 'fil', 'stop', 'creat', 'creat', 'creat']
     """
     word = word.lower()[:_MAX_STEM_LENGTH]
     word = _IRREGULAR.get(word, word)
-    for ending, shortest in (("ing", 6), ("ied", 5), ("ies", 5), ("ed", 4), ("es", 5), ("s", 4)):
+    for ending, shortest in (
+        ("tions", 8),
+        ("tion", 7),
+        ("ing", 6),
+        ("ied", 5),
+        ("ies", 5),
+        ("ed", 4),
+        ("es", 5),
+        ("s", 4),
+    ):
         if word.endswith(ending) and len(word) >= shortest and not word.endswith("ss"):
             if ending == "es" and not word[:-2].endswith(("s", "x", "z", "ch", "sh")):
                 continue
-            word = word[: -len(ending)] + ("y" if ending in ("ied", "ies") else "")
+            word = word[: -len(ending)] + {"ied": "y", "ies": "y", "tion": "t", "tions": "t"}.get(ending, "")
             if ending in ("ing", "ed") and len(word) > 3 and word[-1] == word[-2] and word[-1] not in "sl":
                 word = word[:-1]
             break
-    return word[:-1] if word.endswith("e") and len(word) > 4 else word
+    return word[:-1] if word.endswith("e") and len(word) > 3 else word
 
 
 _GROUPS_OF: dict[str, frozenset[str]] = {}
 for _name, _verbs in _GROUPS.items():
     for _verb in _verbs.split():
         _GROUPS_OF[find_stem(_verb)] = _GROUPS_OF.get(find_stem(_verb), frozenset()) | {_name}
+_NOUN_STEMS = frozenset(map(find_stem, _split(_NOUNS)))
 _NO_WORK_STEMS = frozenset(map(find_stem, _NO_WORK))
 _STOP_STEMS = frozenset(map(find_stem, (*_STOP_WORDS, *_NUMBER_WORDS)))
 
@@ -100,6 +117,18 @@ def find_groups(stems: frozenset[str]) -> frozenset[str]:
     """Return the kinds of work that some of these verbs name."""
     groups = frozenset[str]().union(*[_GROUPS_OF.get(stem, frozenset[str]()) for stem in stems])
     return groups | _SAME_WORK if groups & _SAME_WORK else groups
+
+
+def find_groups_of_call(name: frozenset[str], arguments: str) -> frozenset[str]:
+    """Return the kinds of work of a call, by the words of its tool's name. Empty means that any is possible.
+
+    A tool such as `shell` or `run_query` may do what its arguments say.
+    """
+    named = find_groups(name - _NOUN_STEMS) or find_groups(name)
+    if "run" not in named:
+        return named
+    asked = find_groups(frozenset(map(find_stem, _WORD.findall(arguments))))
+    return asked | named if asked else frozenset()
 
 
 def has_effect(groups: frozenset[str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 60.0
 _TIMEOUT_MARGIN_S = 1.0
 """Seconds that the client's own timeout comes after the end of the turn."""
+_USAGE_FIELDS = ("usage", "usage_metadata", "usageMetadata")
+"""Fields of replies with their usage; the last two are Gemini's."""
 _TEMPORARY = frozenset({"APIConnectionError", "APITimeoutError", "TransportError", "ConnectionError", "TimeoutError"})
 """Names of exceptions of clients, and of Python, for requests that may succeed later."""
 
@@ -36,10 +38,21 @@ class ClientCall:
         self._function = function
         self._args, self._kwargs = args, kwargs
         self._attempts = 0
+        self._is_late = False
+        """True if the next attempt would begin after the end of the time."""
         self._max_output_tokens: int | None = None
 
     def run(self) -> Any:
         """Call a blocking client; return None if it has no time or no room for a reply."""
+        with self._turn.calling():
+            return self._run()
+
+    async def arun(self) -> Any:
+        """Call an async client; return None if it has no time or no room for a reply."""
+        with self._turn.calling():
+            return await self._arun()
+
+    def _run(self) -> Any:
         while (seconds := self._start_attempt()) > 0:
             try:
                 reply = call_within(seconds, self._bind(seconds))
@@ -57,11 +70,10 @@ class ClientCall:
             return self._finish(reply)
         return None
 
-    async def arun(self) -> Any:
-        """Call an async client; return None if it has no time or no room for a reply."""
+    async def _arun(self) -> Any:
         while (seconds := self._start_attempt()) > 0:
             try:
-                reply = await await_within(seconds, cast("Callable[[], Awaitable[Any]]", self._bind(seconds)))
+                reply = await await_within(seconds, partial(_await_reply, self._bind(seconds)))
             except TimeIsOver:
                 return self._turn.charge_request()
             except Exception as error:
@@ -76,7 +88,7 @@ class ClientCall:
     def _start_attempt(self) -> float:
         """Reserve the request, and return the seconds that it may take. 0 if it has no time, or no room for a reply."""
         self._attempts += 1
-        seconds = self._turn.remaining_s()
+        seconds = 0.0 if self._is_late else self._turn.remaining_s()
         if seconds > 0:
             self._max_output_tokens = self._turn.max_output_tokens
         return 0.0 if self._max_output_tokens == 0 else seconds
@@ -87,17 +99,26 @@ class ClientCall:
     def _plan_retry(self, error: Exception) -> float | None:
         """Return the seconds to wait before the next attempt. None means that the error is raised.
 
-        An error after the end of the time counts as the end of the time.
+        An error after the end of the time counts as the end of the time. So does one after which the run would have to
+        wait for longer than that.
         """
         turn = self._turn
         self._settle_failure(error)
         remaining_s = turn.remaining_s()
-        if remaining_s <= 0:
-            return 0.0  # the next attempt finds that the time is over
-        pause_s = _compute_pause_s(error, self._attempts)
-        if not is_temporary(error) or pause_s >= remaining_s or not self._is_reserved_again():
+        self._is_late = remaining_s <= 0
+        if self._is_late:
+            return 0.0
+        if not is_temporary(error) or not turn.claim_retry():
             return None
-        return pause_s if turn.claim_retry(self._attempts, pause_s, str(error)) else None
+        pause_s = _compute_pause_s(error, self._attempts)
+        self._is_late = pause_s >= remaining_s
+        if self._is_late:
+            turn.run_out_of_time(error)
+            return 0.0
+        if not self._is_reserved_again():
+            return None
+        turn.tell_retry(self._attempts, pause_s, str(error))
+        return pause_s
 
     def _settle_failure(self, error: Exception) -> None:
         if is_unbilled(error):
@@ -108,16 +129,28 @@ class ClientCall:
     def _is_reserved_again(self) -> bool:
         """Reserve the next attempt; return False if its reply would have to be shorter than the caller asked for."""
         before, now = self._max_output_tokens, self._turn.max_output_tokens
-        return now is None or (before is not None and now >= before)
+        if now is None or (before is not None and now >= before):
+            return True
+        self._turn.drop_reservation()
+        return False
 
     def _finish(self, reply: Any) -> Any:
-        status = _find_status(reply)
+        status = find_status(reply)
         usage = find_usage(reply)
         if usage is not None:
             self._turn.settle(usage, service_tier=find_service_tier(reply))
         elif status is not None and status >= 400:
             self._turn.release_request()
+        else:
+            self._turn.expect_settling()
         return reply
+
+
+async def _await_reply(function: Callable[[], Any]) -> Any:
+    reply = function()
+    if not inspect.isawaitable(reply):
+        raise UsageError("turn.acall() got a function that is not async: use `turn.call(...)`, or an async client")
+    return await reply
 
 
 def without_retries(function: Callable[..., Any], timeout_s: float) -> Callable[..., Any]:
@@ -141,7 +174,7 @@ def without_retries(function: Callable[..., Any], timeout_s: float) -> Callable[
 
 def is_temporary(error: BaseException) -> bool:
     """Check whether a failed request may succeed later."""
-    status = _find_status(error)
+    status = find_status(error)
     if status is not None:
         return is_retryable_status(status)
     names = {kind.__name__ for kind in type(error).__mro__}
@@ -150,23 +183,24 @@ def is_temporary(error: BaseException) -> bool:
 
 def is_unbilled(error: BaseException) -> bool:
     """Check whether a failed request is not billed: it was answered with an error, or not delivered."""
-    status = _find_status(error)
+    status = find_status(error)
     return is_unreachable(error) or (status is not None and status >= 400)
 
 
 def find_usage(reply: Any) -> Usage | None:
     """Return the usage of a reply: of an SDK, of litellm, of httpx or as a mapping. None means that it has none."""
-    if isinstance(reply, Mapping):
-        usage: object = cast("Mapping[str, object]", reply).get("usage")
-    elif hasattr(reply, "usage"):
-        usage = reply.usage
-    else:
-        usage = _read_body(getattr(reply, "http_response", reply)).get("usage")
+    usage = _find_usage_field(reply)
+    if usage is None and not isinstance(reply, Mapping):
+        usage = _find_usage_field(_read_body(getattr(reply, "http_response", reply)))
     if usage is None:
         return None
     with suppress(ConfigError):
         return Usage.of(usage)
     return None
+
+
+def _find_usage_field(source: Any) -> object:
+    return next((usage for name in _USAGE_FIELDS if (usage := _get(source, name)) is not None), None)
 
 
 def find_service_tier(reply: Any) -> str | None:
@@ -197,7 +231,8 @@ def _read_body(response: Any) -> Mapping[str, object]:
     return {}
 
 
-def _find_status(source: object) -> int | None:
+def find_status(source: object) -> int | None:
+    """Return the HTTP status of a reply or an error. None means that it has none."""
     if isinstance(source, Mapping):  # some replies are mappings whose attributes are their keys
         return None
     status = getattr(source, "status_code", None)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..budget.lock import create_lock
-from ..errors import describe_error
 from ..result import Stop
 
 
@@ -22,6 +21,8 @@ class RunEnding:
         self.halts_with_grace = False
         self.is_final = False
         """True once the result is built."""
+        self.is_out_of_time = False
+        """True if no turn may follow but the grace turn, although some time is left."""
         self._error: BaseException | str = ""
         self._halted_by = "caller"
 
@@ -36,6 +37,10 @@ class RunEnding:
         """End the run as failed."""
         self._error = error
         self.stops.add(Stop.FAILED)
+
+    def run_out_of_time(self, error: BaseException) -> None:
+        """End the run by its deadline before the next turn, because waiting after this error would take longer."""
+        self._error, self.is_out_of_time = error, True
 
     def halt(self, by: str, message: str, *, grace: bool) -> None:
         """End the run when the loop asks for its next turn. The first halt counts."""
@@ -71,8 +76,13 @@ class RunEnding:
         return self._halted_by if stop is Stop.HALTED else None
 
     def error_of(self, stop: Stop) -> Mapping[str, Any] | None:
-        """Return the failure as a result carries it. None for another stop reason."""
-        return describe_error(self._error) if stop is Stop.FAILED else None
+        """Return the failure, or the error after which no time was left, as a result carries it. Otherwise None."""
+        is_cause = stop is Stop.FAILED or (stop is Stop.DEADLINE and self.is_out_of_time)
+        if not is_cause:
+            return None
+        from .failure_hint import describe_failure  # imported here, because few runs fail
+
+        return describe_failure(self._error)
 
 
 _IN_ORDER = tuple(Stop)

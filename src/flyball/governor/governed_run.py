@@ -124,7 +124,8 @@ class GovernedRun:
         """End the run with its answer, or set the report in the grace turn."""
         with self.lock:
             self.ending.text = text
-            if not self._is_grace:
+            is_report = self._is_grace or (self._parallel is not None and self._parallel.is_reporting)
+            if not is_report:
                 self.ending.stops.add(Stop.COMPLETED)
 
     def postpone(self, seconds: float, reason: str) -> None:
@@ -211,9 +212,9 @@ class GovernedRun:
             self._close_turn(self._turn)
         ending = self.ending
         if not ending.stops:
-            refused_budget = self._claim_turn()
-            if refused_budget is not None:
-                return self._end_by_refusal(refused_budget)
+            refusal = self._claim_turn()
+            if refusal is not None:
+                return self._end_by_refusal(refusal)
             if self._try_start_turn():
                 self._turn = turn = Turn(self, self._number, grace=False)
                 return turn
@@ -396,23 +397,23 @@ class GovernedRun:
             self.result = self._build_result(stop, by, failure)
             ending.is_final = True
 
-    def _claim_turn(self) -> str | None:
-        """Claim the next turn, or return the name of the budget that refused."""
+    def _claim_turn(self) -> Refusal | None:
+        """Claim the next turn, or return the refusal."""
         envelope, spending = self.envelope, self.spending
-        if self.now() >= envelope.work_at:
-            return "seconds"
+        if self.now() >= envelope.work_at or self.ending.is_out_of_time:
+            return envelope.refuse("seconds")
         with envelope.lock:
-            short = spending.find_short_budgets(spending.likely_input_tokens)
-            for name in short:
-                envelope.refuse(name)
+            input_tokens = spending.likely_input_tokens
+            short = spending.find_short_budgets(input_tokens)
             if short:
-                return short[0]
-            return None if self._turn_budget.consume() else "turns"
+                refusals = [envelope.refuse(name, input_tokens=input_tokens) for name in short]
+                return refusals[0]
+            return None if self._turn_budget.consume() else envelope.refuse("turns")
 
-    def _end_by_refusal(self, budget: str) -> Turn:
-        """Stop the run because of a budget; return the grace turn, or raise StopIteration."""
-        self.ending.stops.add(Stop.DEADLINE if budget == "seconds" else Stop.BUDGET)
-        self.ending.warning = self.envelope.refuse(budget).warning
+    def _end_by_refusal(self, refusal: Refusal) -> Turn:
+        """Stop the run because of a refusal; return the grace turn, or raise StopIteration."""
+        self.ending.stops.add(Stop.DEADLINE if refusal.budget == "seconds" else Stop.BUDGET)
+        self.ending.warning = refusal.warning
         self.tell_refusals()
         if not self._has_grace:
             raise StopIteration
@@ -522,9 +523,10 @@ def _open_envelope(
     usd = envelope.budgets["usd"]
     if usd.ceiling is not None and model.price is None and options.unpriced == Unpriced.REFUSE:
         envelope.close()
+        unknown = "" if options.model == "unknown" else f", and that of {options.model!r} is not known"
         raise UsageError(
-            f"the limit of {usd.unit.show(usd.ceiling)} cannot be enforced without a price: name the model "
-            '(model="openai:gpt-5.5"), pass price=TokenPrice(input=..., output=...) to govern, or '
+            f"the limit of {usd.unit.show(usd.ceiling)} cannot be enforced without a price{unknown}: name a known "
+            'model (model="openai:gpt-5.5"), pass price=TokenPrice(input=..., output=...) to govern, or '
             'unpriced="tokens_only" to ignore the limit'
         )
     return envelope

@@ -66,6 +66,11 @@ class ParallelTurns:
         self.open: set[Turn] = set()
         """Turns in progress."""
 
+    @property
+    def is_reporting(self) -> bool:
+        """True while a conversation has its grace turn."""
+        return any(turn.grace for turn in self.open)
+
     def prepare(self, input_tokens: int | None, max_output_tokens: int | None) -> Need | None:
         """Return the need of a turn. None if the run has ended, or the input is too long."""
         return self.check(self._build_need(input_tokens, max_output_tokens, turns=1))
@@ -76,6 +81,9 @@ class ParallelTurns:
         with run.lock:
             if run.is_over(LIMIT_STOPS):
                 return None
+        if run.ending.is_out_of_time:
+            self.record_refusal(run.envelope.refuse("seconds"))
+            return None
         context_tokens = run.envelope.context_tokens
         if context_tokens is not None and need.input_tokens > context_tokens:
             self.record_refusal(run.envelope.refuse("context_tokens"))

@@ -278,7 +278,8 @@ class Reserver:
         return None if late is None else self._refuse(late, "seconds", need)
 
     def _refuse(self, envelope: TurnBudget, name: str, need: Need) -> Refusal:
-        refusal = envelope.refuse(name, need.input_tokens + 1 if name == "tokens" else 1)
+        amount = need.input_tokens + 1 if name == "tokens" else 1
+        refusal = envelope.refuse(name, amount, need.input_tokens if name in ("tokens", "usd") else 0)
         return refusal if envelope is self._envelope else self._envelope.remember(replace(refusal, is_shared=True))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .._internal import validation
@@ -31,8 +32,9 @@ class Turn:
     """
 
     __slots__ = (
-        "_closed", "_holds", "_is_input_held", "_is_output_held", "_output", "_refund_reason", "_report_at", "_run",
-        "_spending", "denied", "envelope", "grace", "messages_to_add", "number", "question", "requests", "took_place",
+        "_closed", "_holds", "_is_calling", "_is_input_held", "_is_output_held", "_output", "_refund_reason",
+        "_report_at", "_run", "_spending", "_unsettled_call", "denied", "envelope", "grace", "messages_to_add",
+        "number", "question", "requests", "took_place",
     )  # fmt: skip
 
     conversation: Hashable = None
@@ -64,7 +66,9 @@ class Turn:
         self._holds: list[Holds] = []
         self._output: int | None = None
         self._refund_reason: str | None = None
-        self._is_input_held = self._is_output_held = self._closed = False
+        self._is_input_held = self._is_output_held = self._closed = self._is_calling = False
+        self._unsettled_call: int | None = None
+        """Number of requests before a call whose reply had no usage. It counts until a request is settled."""
 
     @property
     def deadline(self) -> Deadline:
@@ -157,13 +161,49 @@ class Turn:
 
         return await ClientCall(self, function, args, kwargs).arun()
 
-    def claim_retry(self, attempt: int, pause_s: float, reason: str) -> bool:
+    @contextmanager
+    def calling(self) -> Generator[None]:
+        """Make one call at a time. An earlier one whose usage was not settled counts first, so that none is free."""
+        with self.envelope.lock:
+            if self._is_calling:
+                raise UsageError(
+                    f"turn {self.number} has a call in progress: make its calls one after the other, or begin a turn "
+                    "for each with run.begin_turn(...)"
+                )
+            if self._unsettled_call == self.requests and not self._closed:
+                self._settle_unreported()
+                self._end_request()
+            self._is_calling = True
+        try:
+            yield
+        finally:
+            self._is_calling = False
+
+    def expect_settling(self) -> None:
+        """Expect `settle` for the last call, whose reply had no usage. Without it the reservation counts."""
+        self._unsettled_call = self.requests
+
+    def claim_retry(self) -> bool:
         """Claim another attempt of a request that failed; return False if no retry is left."""
-        if not self.envelope.claim(retries=1):
-            self._run.tell_refusals()
-            return False
+        if self.envelope.claim(retries=1):
+            return True
+        self._run.tell_refusals()
+        return False
+
+    def tell_retry(self, attempt: int, pause_s: float, reason: str) -> None:
+        """Record another attempt."""
         self._run.tell(Retried, attempt, pause_s, reason)
-        return True
+
+    def run_out_of_time(self, error: Exception) -> None:
+        """Have no turn follow but the grace turn, because waiting after this error would take longer than the run."""
+        if not self.grace:  # the grace turn has another reason
+            self._run.ending.run_out_of_time(error)
+
+    def drop_reservation(self) -> None:
+        """Release the reservation of a request that is not made."""
+        with self.envelope.lock:
+            self._release_holds()
+            self._is_input_held = self._is_output_held = False
 
     def charge_request(self) -> None:
         """Count a request whose usage is unknown."""

@@ -41,8 +41,10 @@ class Endpoint:
 
     def __init__(self, spec: Provider, options: HttpOptions) -> None:
         self._spec = spec
-        has_url = "url" in options
-        self.url = _validate_url(options.get("url", os.environ.get(spec.url_variable) or spec.url))
+        has_url, url_of_environment = "url" in options, os.environ.get(spec.url_variable)
+        self.url = _validate_url(options.get("url", url_of_environment or spec.url))
+        default_source = f"from {spec.url_variable}" if url_of_environment else "the default"
+        self._url_source = "given with the model" if has_url else default_source
         self.host = spec.name if self.is_official else urlsplit(self.url).netloc
         self.provider = options.get("provider") or self.host
         variables = (FALLBACK_KEY_VARIABLE,) if has_url else spec.key_variables
@@ -89,8 +91,8 @@ class Endpoint:
         return f" (the key comes from key= or {variable})" if variable else " (no key from the environment was sent)"
 
     def describe_address(self) -> str:
-        """Return a hint about an address where no such server answers."""
-        return f"check that the server runs at {self.url} (the URL comes from url= or {self._spec.url_variable})"
+        """Return the URL, and where it comes from."""
+        return f"{self.url} ({self._url_source})"
 
     def secrets(self) -> tuple[str, ...]:
         """Return the key and the user's header values, which may be keys."""

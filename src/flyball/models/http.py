@@ -136,7 +136,8 @@ class HttpModel:
         except httpx2.ConnectError as error:
             message = f"{self._host} cannot be reached: {_describe_error(error)}"
             if is_unreachable(error):  # waiting does not help
-                raise ModelError(f"{message}; {self._endpoint.describe_address()}") from None
+                address = self._endpoint.describe_address()
+                raise ModelError(f"{message}; check the network, and that a server runs at {address}") from None
             raise Retryable(message) from None
         except (httpx2.ConnectTimeout, httpx2.PoolTimeout):
             raise Retryable(f"{self._host} cannot be reached within {self._timeouts.connect} s") from None
@@ -182,7 +183,7 @@ class HttpModel:
         is_about_key = status in (401, 403) or (status == 400 and _INVALID_KEY in body)
         hint = self._endpoint.describe_key_source() if is_about_key else ""
         if status == 404:
-            hint = f"; check the model's name {self.name!r}, and {self._endpoint.describe_address()}"
+            hint = f"; check the model's name {self.name!r}, and the URL {self._endpoint.describe_address()}"
         return error_from_response(self._host, status, response.headers, body, hint, self.secrets())
 
     def _parse_body(self, body: bytes, parser: ReplyParser) -> None:

@@ -51,10 +51,17 @@ The last entry is for models that are not listed: low enough for all of them.
 
 
 def max_output_tokens_of(provider: str | None, name: str) -> int | None:
-    """Return the longest reply of a model in tokens. None means that the provider is not known.
+    """Return the longest reply of a model in tokens. None means that it is not known.
 
-    >>> max_output_tokens_of("openai", "gpt-4o-mini")
-    16384
+    Other providers serve listed models too, under the same name or with their maker before it.
+
+    >>> max_output_tokens_of("openai", "gpt-4o-mini"), max_output_tokens_of("openrouter", "openai/gpt-4o-mini")
+    (16384, 16384)
     """
-    limits = _LONGEST_REPLIES.get((provider or "").lower(), ())
+    if provider is None:
+        return None
+    limits = _LONGEST_REPLIES.get(provider.lower())
+    if limits is None:
+        limits = [limit for listed in _LONGEST_REPLIES.values() for limit in listed if limit[0]]
+        name = name.rpartition("/")[2].rpartition("anthropic.")[2]
     return next((limit for start, limit in limits if name.lower().startswith(start)), None)
