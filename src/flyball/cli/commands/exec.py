@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ..exec_command import ExecOptions, execute_program
+from ..limit_options import SecondsOption, TokensOption, ToolCallsOption, TurnsOption, UsdOption
 from ..output import print_table, print_wrapped
 from ..store_option import StoreOption
 
@@ -44,11 +45,11 @@ def _print_programs(wanted: bool) -> None:
 
 def exec_program(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help=_COMMAND)],
-    turns: Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum number of turns.")] = None,
-    tool_calls: Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum number of tool calls.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=0, metavar="N", help="Maximum number of seconds.")] = None,
-    usd: Annotated[float | None, typer.Option(min=0, metavar="N", help="Maximum cost in dollars.")] = None,
-    tokens: Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum number of tokens.")] = None,
+    turns: TurnsOption = None,
+    tool_calls: ToolCallsOption = None,
+    seconds: SecondsOption = None,
+    usd: UsdOption = None,
+    tokens: TokensOption = None,
     rules: Annotated[list[Path] | None, typer.Option(metavar="PATH", help=_RULES)] = None,
     upstream: Annotated[list[str] | None, typer.Option(metavar="NAME=URL", help=_UPSTREAM)] = None,
     variable: Annotated[list[str] | None, typer.Option("--set", metavar="[NAME=]VARIABLE", help=_SET)] = None,
