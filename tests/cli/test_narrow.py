@@ -121,9 +121,7 @@ class Terminal:
     @property
     def screen(self) -> str:
         """What stands on the terminal at the end."""
-        screen = SCREENSHOTS.Screen()
-        screen.write(self.raw.decode(errors="replace"))
-        return re.sub(r"\x1b\[[0-9;]*m", "", screen.text)
+        return re.sub(r"\x1b\[[0-9;]*m", "", SCREENSHOTS.draw(self.raw))
 
     def close(self) -> None:
         if not self._is_closed:
@@ -160,6 +158,12 @@ def assert_whole_words(text: str, *sentences: str) -> None:
     assert [line for line in lines if len(line) > COLUMNS] == []
     joined = " ".join(" ".join(line.split()) for line in lines)
     assert [sentence for sentence in sentences if sentence not in joined] == []
+
+
+def test_a_screen_is_drawn_from_output_that_is_cut_anywhere() -> None:
+    output = "━ \x1b[36m━\x1b[0m".encode()
+    drawn = {re.sub(r"\x1b\[[0-9;]*m", "", SCREENSHOTS.draw(output[:end])) for end in range(len(output) + 1)}
+    assert {screen.rstrip() for screen in drawn} == {"", "━", "━ ━"}
 
 
 def test_a_run_on_44_columns_cuts_no_word_and_ends_with_the_next_command(terminal: Open) -> None:
