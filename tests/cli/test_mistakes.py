@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flyball.testing import ModelServer
+from flyball.testing import ModelServer, status
 
 Typed = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -150,7 +150,24 @@ def test_a_model_that_is_no_text_in_the_settings_is_refused(typed: Typed, place:
 def test_a_missing_key_fails_the_run_and_says_which(typed: Typed) -> None:
     done = typed("run", "Go.", "--model=openai:gpt-5")
     assert done.returncode == 1
-    assert "OPENAI_API_KEY" in done.stderr
+    assert "\nfailed   there is no key for openai: set OPENAI_API_KEY.\n" in done.stderr
+
+
+def test_a_server_that_rejects_or_is_gone_is_explained_without_words_of_python(typed: Typed) -> None:
+    with ModelServer(status(401, "No key.")) as server:
+        url = f"{server.url}/v1"
+        rejected = typed("run", "Go.", f"--model={url}#m")
+    gone = typed("run", "Go.", f"--model={url}#m")
+    for done, hint in ((rejected, "(no key was sent; set FLYBALL_API_KEY)"), (gone, f"the server runs at {url}.")):
+        [failed] = [line for line in done.stderr.splitlines() if line.startswith("failed ")]
+        assert (done.returncode, hint in failed, PYTHON_WORDS.search(failed)) == (1, True, None), failed
+
+
+def test_an_address_from_the_environment_is_named_with_its_variable(typed: Typed) -> None:
+    with ModelServer() as server:
+        url = f"{server.url}/v1"
+    done = typed("run", "Go.", "--model=openai:m", OPENAI_BASE_URL=url)
+    assert f"check that the server runs at {url} (the URL comes from OPENAI_BASE_URL)" in done.stderr
 
 
 def test_an_answer_must_fit_the_schema_and_the_model_is_told_why_not(typed: Typed) -> None:
