@@ -47,6 +47,7 @@ MISTAKES = {
     f"{MODEL} --output-schema=list.json": "list.json: ",
     f"{MODEL} --output-schema=wrong.json": "'objekt'",
     f"{MODEL} --usd=1": "$1.00",
+    f"{MODEL} --session=": "--session needs a name",
     f"{MODEL} --json --jsonl": "--json or --jsonl",
 }
 """For what is typed behind `flyball run`, what the line that refuses it must name."""
@@ -80,6 +81,7 @@ TYPED_WRONGLY = {
     "run Go. --seconds=nan": "--seconds",
     "run Go. --tokens=-1": "--tokens",
     "run Go. --seconds=inf": "--seconds: found 'inf'",
+    "run Go. --seconds=1e300": "--seconds: found '1e+300'",
     "run Go. --usd=x": "--usd",
     "exec --usd=inf -- true": "--usd: found 'inf'",
     "export last --format=xml": "expected jsonl or md;",

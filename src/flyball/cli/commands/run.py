@@ -90,6 +90,8 @@ def run(
 
 
 def _build_options(session: str | None, wait: float) -> RunOptions:
+    if session is not None and not session.strip():
+        raise exit_with_error(UsageError("--session needs a name"))
     return {"wait_seconds": wait} if session is None else {"session": session, "wait_seconds": wait}
 
 
