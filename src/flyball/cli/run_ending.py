@@ -131,7 +131,4 @@ def choose_next_command(result: Result, stored: bool) -> str:
     if result.stop is Stop.COMPLETED:
         return "flyball why"
     record = RunRecord.from_dict(result_to_dict(result, stored))
-    hint = next(iter(build_hints(record)), "")
-    if hint.startswith("--"):
-        return f"the same command with {hint}"
-    return hint or "flyball why"
+    return next(iter(build_hints(record)), "flyball why")
