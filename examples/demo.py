@@ -17,7 +17,7 @@ from rich.console import Console
 
 from flyball import Agent, Limits, Result, tool
 from flyball.cli.live import Lines, Live
-from flyball.cli.output import print_wrapped
+from flyball.cli.output import print_line
 from flyball.models import LocalModel, Model
 from flyball.progress import Continue, Decision, Progress
 from flyball.testing import ScriptedModel, call, say
@@ -83,14 +83,14 @@ def show_end(result: Result) -> None:
     """Show an answer; or the report of the model and, because a small model may err, the record beside it."""
     words = " ".join(result.text.split())
     if result.completed:
-        print_wrapped("answer   ", words, sys.stdout)
+        print_line(words, head="answer   ")
     else:
         calls = ", ".join(f"{name} {n}" for name, n in count_calls(result).items())
         last = result.tool_results[-1].text
-        print_wrapped("report   ", f"{words} (the model's words)", sys.stdout)
-        print_wrapped("record   ", f"calls done: {calls}; last result: {last} (Flyball's record)", sys.stdout)
-    print_wrapped(f"{result.stop.value:8} ", result.warning or "It ended with an answer.", sys.stdout)
-    print_wrapped("used     ", f"{', '.join(result.list_used())}, {result.seconds:.1f} s", sys.stdout)
+        print_line(f"{words} (the model's words)", head="report   ")
+        print_line(f"calls done: {calls}; last result: {last} (Flyball's record)", head="record   ")
+    print_line(result.warning or "It ended with an answer.", head=f"{result.stop.value:8} ")
+    print_line(f"{', '.join(result.list_used())}, {result.seconds:.1f} s", head="used     ")
     print()
 
 
@@ -103,10 +103,10 @@ def count_calls(result: Result) -> dict[str, int]:
 def main() -> None:
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     short_model, long_model = choose_models(console)
-    print_wrapped("task 1   ", SHORT_TASK, sys.stdout)
+    print_line(SHORT_TASK, head="task 1   ")
     reader = Agent(model=short_model, tools=[read_gauge, write_log], limits=LIMITS)
     show_end(run(reader, SHORT_TASK, console))
-    print_wrapped("task 2   ", LONG_TASK, sys.stdout)
+    print_line(LONG_TASK, head="task 2   ")
     stoker = Agent(
         model=long_model,
         tools=[read_gauge, open_valve, add_coal],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ import typer
 from ..._internal.text import pluralize
 from ...history.archive import Archive
 from ...settings import Settings
-from ..output import USER_ERRORS, print_raw, print_wrapped
+from ..output import USER_ERRORS, print_line, print_raw
 from ..store_option import StoreLocation
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def _summarize(results: Sequence[_Finding], verbose: bool) -> str:
 
 def _print_finding(line: str) -> None:
     head = line[:5] if line[:5].rstrip() in ("ok", "none", "FAIL") else ""
-    print_wrapped(head, line[len(head) :], sys.stdout)
+    print_line(line[len(head) :], head=head)
 
 
 class _Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from ..exec_command import ExecOptions, execute_program
 from ..limit_options import SecondsOption, TokensOption, ToolCallsOption, TurnsOption, UsdOption
-from ..output import print_table, print_wrapped
+from ..output import print_line, print_table
 from ..store_option import StoreOption
 
 _COMMAND = "Program and its arguments, after --."
@@ -37,9 +36,7 @@ def _print_programs(wanted: bool) -> None:
 
     rows = [(program.name, program.version, program.enforced) for program in KNOWN_PROGRAMS]
     print_table(("program", "tested", "enforced"), rows, wrapped=("enforced",))
-    print_wrapped(
-        "", "Others are governed if they read an address from a variable such as OPENAI_BASE_URL.", sys.stdout
-    )
+    print_line("Others are governed if they read an address from a variable such as OPENAI_BASE_URL.")
     raise typer.Exit
 
 
