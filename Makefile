@@ -19,7 +19,7 @@ LOCAL = $(INSTALL) -e '.[local]' --group weights 2>/dev/null || echo "A local mo
 $(shell [ ! -e $(V) ] || { $(BIN)/python -c "" && command -v $(UV) && ! ls -d $(OLD); } >/dev/null 2>&1 || rm -rf $(V))
 
 .NOTPARALLEL:
-.PHONY: demo test test-exec test-adapters check format bench forecast reports soak snapshots screenshots shapes lock lock-exec clean
+.PHONY: demo test test-exec test-adapters test-oldest check format bench forecast reports soak snapshots screenshots shapes lock lock-exec clean
 
 demo: $(V)/.demo
 	@$(BIN)/python examples/demo.py
@@ -32,6 +32,9 @@ test-exec: $(V)/.dev
 
 test-adapters: $(V)/.dev
 	@$(INDEX); $(BIN)/python tools/adapter_matrix.py $(ARGS)
+
+test-oldest: $(V)/.dev
+	@$(INDEX); $(BIN)/python tools/oldest_releases.py $(ARGS)
 
 check: $(V)/.dev
 	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/pyright && $(BIN)/python tools/check_types.py

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from flyball import Agent, Limits, Result, tool
 from flyball.cli.live import Lines, Live
+from flyball.cli.output import print_line
 from flyball.models import LocalModel, Model
 from flyball.progress import Continue, Decision, Progress
 from flyball.testing import ScriptedModel, call, say
@@ -78,20 +79,19 @@ def run(agent: Agent, task: str, console: Console) -> Result:
     return going.result()
 
 
-def show_end(result: Result, console: Console) -> None:
+def show_end(result: Result) -> None:
     """Show an answer; or the report of the model and, because a small model may err, the record beside it."""
     words = " ".join(result.text.split())
     if result.completed:
-        console.print(f"answer   {words}", markup=False)
+        print_line(words, head="answer   ")
     else:
         calls = ", ".join(f"{name} {n}" for name, n in count_calls(result).items())
-        console.print(f"report   {words} (the model's words)", markup=False)
-        console.print(
-            f"record   calls done: {calls}; last result: {result.tool_results[-1].text} (Flyball's record)",
-            markup=False,
-        )
-    console.print(f"{result.stop.value:8} {result.warning or 'It ended with an answer.'}")
-    console.print(f"used     {', '.join(result.list_used())}, {result.seconds:.1f} s\n")
+        last = result.tool_results[-1].text
+        print_line(f"{words} (the model's words)", head="report   ")
+        print_line(f"calls done: {calls}; last result: {last} (Flyball's record)", head="record   ")
+    print_line(result.warning or "It ended with an answer.", head=f"{result.stop.value:8} ")
+    print_line(f"{', '.join(result.list_used())}, {result.seconds:.1f} s", head="used     ")
+    print()
 
 
 def count_calls(result: Result) -> dict[str, int]:
@@ -103,10 +103,10 @@ def count_calls(result: Result) -> dict[str, int]:
 def main() -> None:
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     short_model, long_model = choose_models(console)
-    console.print(f"task 1   {SHORT_TASK}")
+    print_line(SHORT_TASK, head="task 1   ")
     reader = Agent(model=short_model, tools=[read_gauge, write_log], limits=LIMITS)
-    show_end(run(reader, SHORT_TASK, console), console)
-    console.print(f"task 2   {LONG_TASK}")
+    show_end(run(reader, SHORT_TASK, console))
+    print_line(LONG_TASK, head="task 2   ")
     stoker = Agent(
         model=long_model,
         tools=[read_gauge, open_valve, add_coal],
@@ -115,11 +115,11 @@ def main() -> None:
         completion=is_done,
     )
     result = run(stoker, LONG_TASK, console)
-    show_end(result, console)
+    show_end(result)
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.json"
         record.write_text(json.dumps(result.to_dict()))
-        console.print("$ flyball why")
+        print("$ flyball why", flush=True)
         subprocess.run([sys.executable, "-m", "flyball", "why", str(record)], check=True)
 
 

@@ -22,21 +22,23 @@ from rich.console import Console
 from rich.text import Text
 
 WIDTHS = (44, 80, 120)
+STOKER = "--model=script:stoker.toml"
 COMMANDS = {
-    "run": ["run", "Keep the pressure at 100.", "--tools=engine:tools", "--turns=3", "--tokens=9000"],
-    "delegate": ["run", "See to the boiler.", "--model=script:chief.toml", "--children=engine:children"],
-    "failed": ["run", "Keep the pressure at 100.", "--turns=many"],
+    "run": ["run", "Keep the pressure at 100.", STOKER, "--tools=engine:tools", "--turns=3", "--tokens=9000"],
     "why": ["why"],
-    "why-tree": ["why", "tree.json"],
+    "status": ["status"],
+    "delegate": ["run", "See to the boiler.", "--model=script:chief.toml", "--children=engine:children"],
+    "why-tree": ["why"],
+    "failed": ["run", "Keep the pressure at 100.", STOKER, "--turns=many"],
     "runs": ["runs"],
     "spend": ["spend", "--by", "agent,model"],
-    "status": ["status"],
     "limits": ["limits"],
     "models": ["models", "claude", "opus", "4"],
     "exec-list": ["exec", "--list"],
     "doctor": ["doctor"],
     "doctor-verbose": ["doctor", "--verbose"],
 }
+"""In this order: `why` and `status` show the newest run."""
 FILES = {
     "stoker.toml": """
 name = "stoker"
@@ -97,6 +99,7 @@ main()
 """
 _LIVE = "turn 2: "
 """The first screen with this is that of `run-live`."""
+_UNFINISHED = re.compile(r"\x1b[^A-Za-z]*$")
 _TOKENS = re.compile(r"\x1b\[(\??[\d;]*)([A-Za-z])|\r\n|\n|\r|[^\x1b\r\n]+")
 
 
@@ -147,18 +150,24 @@ def play(arguments: list[str], folder: Path, columns: int) -> tuple[str, str]:
         cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
     )  # fmt: skip
     os.close(theirs)
-    screen, middle = Screen(), ""
+    output, middle = b"", ""
     while True:
         try:
-            piece = os.read(ours, 65_536)
+            output += os.read(ours, 65_536)
         except OSError:  # how Linux tells that the other end is closed
             break
-        screen.write(piece.decode(errors="replace"))
-        if _LIVE in screen.text and not middle:
-            middle = screen.text
+        if not middle and _LIVE in (screen := draw(output)):
+            middle = screen
     process.wait(60)
     os.close(ours)
-    return screen.text, middle
+    return draw(output), middle
+
+
+def draw(output: bytes) -> str:
+    """Return the screen after this output, which may end inside a character or an escape sequence."""
+    screen = Screen()
+    screen.write(_UNFINISHED.sub("", output.decode(errors="ignore")))
+    return screen.text
 
 
 def save(name: str, command: str, screen: str, columns: int, folder: Path) -> None:
@@ -176,13 +185,9 @@ def main() -> None:
             folder = Path(name)
             for file, text in FILES.items():
                 (folder / file).write_text(text)
-            os.environ["FLYBALL_MODEL"] = "script:stoker.toml"
             for command, arguments in COMMANDS.items():
-                given = [*arguments, *(["--model=script:stoker.toml"] if command in ("run", "failed") else [])]
-                if command == "why-tree":
-                    given = ["why", "last"]
-                screen, middle = play(given, folder, columns)
-                shown = " ".join(f'"{word}"' if " " in word else word for word in ["flyball", *given])
+                screen, middle = play(arguments, folder, columns)
+                shown = " ".join(f'"{word}"' if " " in word else word for word in ["flyball", *arguments])
                 save(command, shown, screen, columns, target)
                 if command == "run":
                     save("run-live", shown, middle, columns, target)

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from .tools import tool
     from .unit import Unit
 
+    __version__: str
+
 __all__ = [
     "Agent",
     "AmountError",
@@ -129,17 +131,19 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module
+if not TYPE_CHECKING:  # else a type checker accepts any name
 
-    for home, names in _HOMES.items():
-        if name in names:
-            return globals().setdefault(name, getattr(import_module(f"{__name__}.{home}"), name))
-    if name == "__version__":
-        from importlib.metadata import version
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
 
-        return version(import_module(f"{__name__}._internal.distribution").DISTRIBUTION)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        for home, names in _HOMES.items():
+            if name in names:
+                return globals().setdefault(name, getattr(import_module(f"{__name__}.{home}"), name))
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version(import_module(f"{__name__}._internal.distribution").DISTRIBUTION)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class _OldModules:

@@ -43,7 +43,7 @@ derived from the code by the server and the CLI.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from .unit import Unit
 
@@ -571,7 +571,9 @@ def suggest_names(name: str, known: Iterable[str], cutoff: float = 0.7) -> list[
     return [by_lower_name[match] for match in get_close_matches(name.lower(), list(by_lower_name), n=3, cutoff=cutoff)]
 
 
-def __getattr__(name: str) -> object:
-    from ._deprecated import find_old_name
+if not TYPE_CHECKING:  # else a type checker accepts any name
 
-    return globals().setdefault(name, find_old_name(__name__, name))
+    def __getattr__(name: str) -> object:
+        from ._deprecated import find_old_name
+
+        return globals().setdefault(name, find_old_name(__name__, name))

@@ -370,10 +370,12 @@ class Hook(Protocol):
         ...
 
 
-def __getattr__(name: str) -> object:
-    from ._deprecated import find_old_name
+if not TYPE_CHECKING:  # else a type checker accepts any name
 
-    return globals().setdefault(name, find_old_name(__name__, name))
+    def __getattr__(name: str) -> object:
+        from ._deprecated import find_old_name
+
+        return globals().setdefault(name, find_old_name(__name__, name))
 
 
 def apply_changes(state: MutableMapping[str, Any], changes: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from datetime import datetime
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ._internal import validation
 from ._internal.json_reader import JsonReader
@@ -479,7 +479,9 @@ _FIELD_CHECKS: Mapping[str, Callable[[Any], bool]] = {
 """Checks by the annotation of an event field, as its class writes it."""
 
 
-def __getattr__(name: str) -> object:
-    from ._deprecated import find_old_name
+if not TYPE_CHECKING:  # else a type checker accepts any name
 
-    return globals().setdefault(name, find_old_name(__name__, name))
+    def __getattr__(name: str) -> object:
+        from ._deprecated import find_old_name
+
+        return globals().setdefault(name, find_old_name(__name__, name))

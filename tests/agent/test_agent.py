@@ -194,4 +194,4 @@ def test_an_agent_that_is_no_longer_used_is_freed_without_the_garbage_collector(
 
 
 def test_the_repr_of_an_agent_says_what_it_is() -> None:
-    assert repr(Agent(model=ScriptedModel(name="m"), tools=[add], name="adder")) == "<Agent adder: m, 1 tools>"
+    assert repr(Agent(model=ScriptedModel(name="m"), tools=[add], name="adder")) == "<Agent adder: m, 1 tool>"

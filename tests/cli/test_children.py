@@ -117,6 +117,17 @@ def test_children_of_the_same_name_are_refused(typed: Typed) -> None:
     assert (done.returncode, done.stderr.count("\n"), "'finder'" in done.stderr) == (2, 1, True)
 
 
+def test_a_cost_that_is_known_in_part_is_a_lower_bound(typed: Typed, place: Path) -> None:
+    (place / "flyball.toml").write_text('[prices."flyball:chief"]\ninput = 1e5\noutput = 1e5\n')
+    (place / "chief.toml").write_text('name = "chief"\n' + (place / "chief.toml").read_text())
+    done = typed("run", "Go.", "--model=script:chief.toml", "--children=team:finder")
+    record = json.loads((place / "state" / "flyball" / "last.json").read_text())
+    [dollars] = record["cost_usd"].values()
+    [used, tree] = [line for line in done.stderr.splitlines() if line.startswith(("used ", "tree "))]
+    assert used.endswith(f", ${dollars:.2f}")
+    assert tree.endswith(f" tokens, at least ${dollars:.2f}")
+
+
 def test_what_children_cost_is_told_with_what_the_run_did(typed: Typed, place: Path) -> None:
     prices = "".join(f'[prices."{name}"]\ninput = 1e5\noutput = 1e5\n' for name in ("chief", "finder", "scripted"))
     (place / "flyball.toml").write_text(prices)

@@ -121,9 +121,7 @@ class Terminal:
     @property
     def screen(self) -> str:
         """What stands on the terminal at the end."""
-        screen = SCREENSHOTS.Screen()
-        screen.write(self.raw.decode(errors="replace"))
-        return re.sub(r"\x1b\[[0-9;]*m", "", screen.text)
+        return re.sub(r"\x1b\[[0-9;]*m", "", SCREENSHOTS.draw(self.raw))
 
     def close(self) -> None:
         if not self._is_closed:
@@ -162,6 +160,12 @@ def assert_whole_words(text: str, *sentences: str) -> None:
     assert [sentence for sentence in sentences if sentence not in joined] == []
 
 
+def test_a_screen_is_drawn_from_output_that_is_cut_anywhere() -> None:
+    output = "━ \x1b[36m━\x1b[0m".encode()
+    drawn = {re.sub(r"\x1b\[[0-9;]*m", "", SCREENSHOTS.draw(output[:end])) for end in range(len(output) + 1)}
+    assert {screen.rstrip() for screen in drawn} == {"", "━", "━ ━"}
+
+
 def test_a_run_on_44_columns_cuts_no_word_and_ends_with_the_next_command(terminal: Open) -> None:
     with closing(terminal(*RUN)) as shown:
         assert shown.end() == 3
@@ -178,7 +182,18 @@ def test_a_run_on_44_columns_cuts_no_word_and_ends_with_the_next_command(termina
 def test_every_command_fits_44_columns(terminal: Open) -> None:
     with closing(terminal(*RUN)) as shown:
         shown.end()
-    for command in ("why", "runs", "limits", "models gpt-5", "doctor", "status", "spend", "run Go. --turns=many"):
+    commands = (
+        "why",
+        "runs",
+        "limits",
+        "models gpt-5",
+        "doctor",
+        "status",
+        "spend",
+        "run Go. --turns=many",
+        "rules list",
+    )
+    for command in commands:
         with closing(terminal(*command.split())) as shown:
             shown.end()
         assert [line for line in shown.screen.splitlines() if len(line) > COLUMNS] == [], command
@@ -187,6 +202,26 @@ def test_every_command_fits_44_columns(terminal: Open) -> None:
     assert_whole_words(shown.screen, WORDS, "max_agent_iterations_reached")
     assert re.search(r"^ +turns ━+ 2 of 2$", shown.screen, re.MULTILINE)
     assert re.search(r"^ +seconds [━─]+ [\d.]+ s of 3,580 s$", shown.screen, re.MULTILINE)
+
+
+def test_a_clamped_limit_on_44_columns_is_told_between_words(terminal: Open) -> None:
+    with closing(terminal(*RUN[:-1], "--turns=2", "--tool-calls=3", "--seconds=0.5")) as shown:
+        shown.end()
+    assert_whole_words(shown.screen, "warning seconds is limited to 1 s, not 0.5 s as --seconds says: allowed is")
+
+
+def test_a_warning_fits_the_terminal_though_the_answer_goes_to_a_file(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
+    environment = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
+    command = [sys.executable, "-m", "flyball", "run", "Go.", "--turns=many"]
+    with (tmp_path / "out").open("wb") as out:
+        subprocess.run(command, cwd=tmp_path, env=environment, stdout=out, stderr=theirs, timeout=60, check=False)
+    os.close(theirs)
+    told = os.read(ours, 65_536).decode()
+    os.close(ours)
+    assert len(told.splitlines()) > 1
+    assert [line for line in told.splitlines() if len(line) > COLUMNS] == []
 
 
 def test_a_tree_on_44_columns_keeps_its_names_and_reasons(terminal: Open, tmp_path: Path) -> None:

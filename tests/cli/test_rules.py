@@ -125,13 +125,14 @@ def test_list_shows_the_core_rules_and_those_of_files_in_their_order(
     place.write("flyball.toml", "[rules.late-hint]\nafter = 9\n")
     done, as_json = place.rules("list good.toml off.toml", "list good.toml off.toml --json")
     assert (done.code, done.err, as_json.code) == (0, "", 0)
-    assert [line.split()[:4] for line in done.lines[:3]] == [
+    assert [line.split()[:4] for line in done.lines[:4]] == [
+        ["rule", "trigger", "priority", "state"],
         ["late-hint", "on_turn_end", "100", "on"],
         ["off-hint", "on_turn_end", "100", "off"],
         ["last-turn-warning", "on_turn_start", "95", "core"],
     ]
     snapshot(done.out)
-    assert [line.split()[0] for line in done.lines[2:]] == CORE_IDS
+    assert [line.split()[0] for line in done.lines[3:]] == CORE_IDS
     record = as_json.json
     assert [rule["id"] for rule in record["rules"]] == ["late-hint", "off-hint", *CORE_IDS]
     assert record["problems"] == []
@@ -293,7 +294,7 @@ def test_what_would_steer_the_terminal_is_shown_and_not_sent(place: Place) -> No
     rude = GOOD.replace("Say so\nwhen", "Say \\u001b[31mso \\u202e when").replace("Turn {{", "\\u001b[2J {{")
     name = os.fsdecode(b"\x1b\xff.toml")
     listed, tested = place.write(name, rude).rules(f"list {name}", f"test {name}")
-    assert listed.lines[0].endswith("Say \\x1b[31mso \\u202e when it is late.")
+    assert listed.lines[1].endswith("Say \\x1b[31mso \\u202e when it is late.")
     assert (tested.code, "\x1b" in tested.out) == (1, False)
     assert tested.out.startswith("\\x1b\\udcff.toml:")
 

@@ -138,7 +138,7 @@ STOPS: dict[str, tuple[int, str, list[str]]] = {
 def test_a_limit_that_is_clamped_is_said(typed: Typed, place: Path) -> None:
     done = typed("run", "Go.", script(place, 'text = "Done."'), "--turns=100000")
     assert (done.returncode, "clamped from 100,000" in done.stderr) == (0, True)
-    warning = "warning  the limit turns is 500: --turns wants 100,000, and allowed is from 1 to 500"
+    warning = "warning  turns is limited to 500, not 100,000 as --turns says: allowed is from 1 to 500"
     assert done.stderr.splitlines()[0] == warning
 
 
@@ -146,7 +146,9 @@ def test_a_setting_that_is_clamped_is_said_even_where_only_the_answer_is_wanted(
     (place / "flyball.toml").write_text("max_tool_calls = 9\n[clamp]\nmax_tool_calls = 4\n")
     done = typed("run", "Go.", f"--model=script:{place / 'answer.toml'}", "--quiet")
     [warning] = done.stderr.splitlines()
-    assert warning.startswith("warning  the limit tool_calls is 4: flyball.toml:1 wants 9, and allowed is from 0 to 4")
+    assert warning.startswith(
+        "warning  tool_calls is limited to 4, not 9 as flyball.toml:1 says: allowed is from 0 to 4"
+    )
 
 
 def test_the_message_of_a_rule_that_stops_a_run_is_shown(typed: Typed, place: Path) -> None:

@@ -199,7 +199,7 @@ def test_markdown_has_the_same_and_nothing_in_it_is_markup(typed: Typed) -> None
     assert any(line.startswith("| 1 | 0.0 | scripted: ") for line in lines)
     assert "|  | 0.0 | refused: max\\_agent\\_iterations\\_reached |  |  |" in lines
     assert "| turns | 3 of 3 |" in lines
-    assert lines[-1] == "> --turns 6"
+    assert lines[-1] == "> the same command with --turns 6"
     rows = [line for line in lines if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in rows} == {6, 3}
 
@@ -217,16 +217,16 @@ def hinted(record: dict[str, Any]) -> str:
 
 def test_the_hint_of_a_run_that_can_go_on_is_what_one_can_type() -> None:
     calls = record_of(*RUNAWAY, limits=Limits(tool_calls=1, seconds=100))
-    assert hinted(calls) == "--tool-calls 2"
+    assert hinted(calls) == "the same command with --tool-calls 2"
     top = record_of(*[call("look", path=str(n)) for n in range(3)], limits=Limits(turns=3))
     top["budgets"]["turns"]["maximum"] = 4
-    assert hinted(top) == "--turns 4"
+    assert hinted(top) == "the same command with --turns 4"
     top["budgets"]["turns"]["maximum"] = 3
     assert hinted(top).startswith("turns: 3 ")
     tokens = record_of(*RUNAWAY, limits=Limits(tokens=40, seconds=100, reserve=Reserve(tokens=0)))
-    assert hinted(tokens) == "--tokens 80"
+    assert hinted(tokens) == "the same command with --tokens 80"
     late = changed(calls, stop="deadline", flags=["max_seconds_reached"], seconds=31.0)
-    assert hinted(late).startswith("--seconds 170")
+    assert hinted(late).startswith("the same command with --seconds 170")
     halted = changed(calls, stop="halted", flags=[], stopped_by="my-rule")
     assert hinted(halted).endswith(": flyball rules list")
     unfinished = changed(calls, stop="unfinished", flags=[], completion={"missing": ["look", "tidy"]})

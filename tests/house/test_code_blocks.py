@@ -12,6 +12,9 @@ The blocks of a page run in order, in one folder and one namespace, so that a pa
 import doctest
 import importlib
 import pkgutil
+import subprocess
+import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,18 @@ def test_a_page_does_what_it_says(page: Path, tmp_path: Path, typed: Typed) -> N
         for block in blocks(page):
             session.run(block)
     assert page.read_text().count("\n```") % 2 == 0, "a fence is left open"
+
+
+def test_each_program_of_the_readme_runs_alone(tmp_path: Path) -> None:
+    """A newcomer copies one of them."""
+    parts = blocks(ROOT / "README.md")
+    pairs = [(block, shown) for block, shown in pairwise(parts) if (block.kind, shown.kind) == ("python", "output")]
+    assert len(pairs) == sum(block.kind == "python" for block in parts) >= 2
+    for number, (block, shown) in enumerate(pairs):
+        (tmp_path / f"program_{number}.py").write_text(block.text)
+        command = [sys.executable, f"program_{number}.py"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.stderr, done.stdout) == ("", shown.text)
 
 
 def test_no_block_needs_a_package_that_neither_the_lock_nor_the_adapters_have() -> None:

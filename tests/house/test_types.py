@@ -117,6 +117,23 @@ def test_an_unknown_option_is_an_error_to_type_checkers() -> None:
         Agent(model=speaker("x"), max_turns=3)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 
 
+def test_a_misspelt_name_is_an_error_to_type_checkers() -> None:
+    with pytest.raises(ImportError, match="Agnet"):
+        from flyball import Agnet  # type: ignore[attr-defined]  # pyright: ignore  # noqa: F401
+    assert_type(flyball.__version__, str)
+
+
+def test_no_module_offers_any_name_to_type_checkers() -> None:
+    """A type checker that sees a module's `__getattr__` accepts every name, and takes it for Any."""
+    seen = [
+        str(path.relative_to(PACKAGE))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in parse_python(path.read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
+    ]
+    assert seen == []
+
+
 def test_no_package_exports_a_name_that_one_of_its_modules_has() -> None:
     """A type checker that meets the package first takes the module for the function, as mypy did with `tool`."""
     shadowed: list[str] = []

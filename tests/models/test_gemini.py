@@ -170,7 +170,7 @@ def test_failures_are_told_apart_by_status_and_words() -> None:
 
 
 def test_a_wrong_or_missing_key_names_the_variable(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    assert named("google:gemini-2.5-pro").ready() == "there is no key for google: set GEMINI_API_KEY, or pass key="
+    assert named("google:gemini-2.5-pro").ready() == "there is no key for google: set GEMINI_API_KEY"
     monkeypatch.setenv("GOOGLE_API_KEY", key)
     assert named("google:gemini-2.5-pro").ready() is None
     details = [{"reason": "API_KEY_INVALID"}]

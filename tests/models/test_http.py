@@ -137,12 +137,21 @@ class TestFailure:
             model = made(server)
             assert [type(error_of(model)) for _ in range(2)] == [ContextTooLong, ContextTooLong]
 
-    def test_a_refused_key_is_final_hidden_and_the_hint_names_the_variable(self, made: Made, key: str) -> None:
+    def test_a_refused_key_is_final_hidden_and_the_hint_names_its_source(self, made: Made, key: str) -> None:
         with ModelServer(status(401, f"Incorrect API key provided: {key}.")) as server:
             error = error_of(made(server))
         assert type(error) is ModelError
         assert "Incorrect API key provided: ***" in str(error)
-        assert "key= or FLYBALL_API_KEY" in str(error)
+        assert str(error).endswith("(the key comes from key=)")
+
+    def test_a_refused_key_of_the_environment_is_named_by_its_variable(
+        self, made: Made, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with ModelServer(status(401, "Who are you?"), status(401, "Not you.")) as server:
+            model = made(server, key=None)
+            assert str(error_of(model)).endswith("(no key was sent; set FLYBALL_API_KEY)")
+            monkeypatch.setenv("FLYBALL_API_KEY", "one-of-theirs")
+            assert str(error_of(model)).endswith("(the key comes from FLYBALL_API_KEY)")
 
     def test_a_page_instead_of_a_reply_is_told(self, made: Made, stream: bool) -> None:
         with ModelServer(status(200, body="<html>Welcome to our wiki</html>")) as server:

@@ -392,6 +392,14 @@ class TestMemory:
         span = telemetry.only("invoke_agent")
         assert (about(span)["flyball.stop"], about(span)["flyball.budget.turns.used"]) == ("budget", 1)
 
+    def test_a_governed_run_does_not_claim_that_it_used_no_tokens(self, telemetry: Telemetry) -> None:
+        with flyball.govern(Limits(turns=1), sinks=[telemetry.sink]) as run:
+            for turn in run:
+                turn.settle({"input_tokens": 40, "output_tokens": 10})
+        facts = about(telemetry.only("invoke_agent"))
+        assert facts["flyball.budget.tokens.used"] == 100
+        assert [name for name in facts if name.startswith("gen_ai.usage.")] == []
+
     def test_what_is_open_when_a_run_ends_ends_with_it(self, telemetry: Telemetry) -> None:
         lost: list[Event] = []
         maker = Agent(model=scripted(call("add", a=1, b=2), say("3")), tools=[add], sinks=[lost.append])

@@ -22,11 +22,13 @@ _MODULES = ("claude", "langchain", "litellm", "openai_agents", "pydantic_ai")
 _HOMES = {"AdapterOptions": "adapter_options", "result_of": "results"}
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module
+if not TYPE_CHECKING:  # else a type checker accepts any name
 
-    if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
-    if name in _HOMES:
-        return globals().setdefault(name, getattr(import_module(f"{__name__}.{_HOMES[name]}"), name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
+        if name in _HOMES:
+            return globals().setdefault(name, getattr(import_module(f"{__name__}.{_HOMES[name]}"), name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Unpack, overload
 
+from .._internal.text import pluralize
 from .._internal.type_variables import Output
 from .options import AgentOptions, ResumeOptions, RunOptions
 
@@ -95,8 +96,9 @@ class Agent(AgentOptions, Generic[Output]):
 
     def __repr__(self) -> str:
         spec = self._runs.spec
-        more = f" and those of {len(spec.tools.sources)} sources" if spec.tools.sources else ""
-        return f"<Agent {self.name}: {spec.model.main.name}, {len(spec.tools.names)} tools{more}>"
+        sources = len(spec.tools.sources)
+        more = f" and those of {pluralize(sources, 'source')}" if sources else ""
+        return f"<Agent {self.name}: {spec.model.main.name}, {pluralize(len(spec.tools.names), 'tool')}{more}>"
 
     def as_child(self, mode: Mode, registry: IterationBudgetRegistry) -> ChildSpec:
         """Return the spec of this agent as a child of another.

@@ -123,7 +123,7 @@ class Resolution:
     requested: Amount | None
     """Requested ceiling before clamping. None means no limit."""
     source: str
-    """Origin: `the ceiling given in code`, a setting's source, or `the default`."""
+    """Origin: `the given ceiling`, a setting's source, or `the default`."""
     bounds: CeilingBounds
     is_from_setting: bool = False
     setting: str | None = None
@@ -292,7 +292,7 @@ class IterationBudgetRegistry:
         requested = spec.inner("ceiling", ceiling)
         if requested is None and bounds.high is not None:
             raise spec.error("ceiling", None, f"a value {bounds.show(spec.unit)}")
-        return Resolution(spec, bounds.clamp(requested), requested, "the ceiling given in code", bounds)
+        return Resolution(spec, bounds.clamp(requested), requested, "the given ceiling", bounds)
 
     def _explain_default(self, spec: BudgetSpec) -> Resolution:
         bounds = self._find_bounds(spec)

@@ -5,6 +5,8 @@ app = ChainDepthMiddleware(app, chain)                    # incoming requests
 client = httpx2.Client(event_hooks={"request": [chain.hook]})     # outgoing; `chain.ahook` for async clients
 """
 
+from typing import TYPE_CHECKING
+
 from .caller import Caller, current, serving
 from .chain import Chain, headers
 from .http import ChainDepthMiddleware
@@ -14,7 +16,9 @@ from .refusal import ChainRefusal
 __all__ = ["Caller", "Chain", "ChainDepthMiddleware", "ChainRefusal", "Keys", "current", "headers", "serving"]
 
 
-def __getattr__(name: str) -> object:
-    from .._deprecated import find_old_name
+if not TYPE_CHECKING:  # else a type checker accepts any name
 
-    return globals().setdefault(name, find_old_name(__name__, name))
+    def __getattr__(name: str) -> object:
+        from .._deprecated import find_old_name
+
+        return globals().setdefault(name, find_old_name(__name__, name))

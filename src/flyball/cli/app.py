@@ -58,12 +58,17 @@ def run_app() -> int:
     except typer.Abort:
         return 1
     except TyperException as error:
-        usage_error = convert_usage_error(error)
+        usage_error = convert_usage_error(error, _find_typed_command())
         if usage_error is None:
             print_raw(str(error), sys.stderr)
             return USAGE_EXIT_CODE
         return exit_with_error(usage_error).exit_code
     return code if isinstance(code, int) else 0
+
+
+def _find_typed_command() -> str:
+    commands = {command.name for command in (*app.registered_commands, *app.registered_groups)}
+    return " ".join(["flyball", *[word for word in sys.argv[1:] if word in commands][:1]])
 
 
 def _print_version(wanted: bool) -> None:

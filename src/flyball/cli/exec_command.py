@@ -79,15 +79,15 @@ def execute_program(command: Sequence[str], options: ExecOptions) -> None:
                 record.start()
                 if not options.quiet:
                     plan = describe_plan(gateway_options, is_plan=gateway.desk.plan.is_used)
-                    print_line(f"flyball: {limits}{plan}", err=True)
+                    print_line(f"{limits}{plan}", head="flyball: ", err=True)
                     for change in gateway.changes:
-                        print_line(f"flyball: {change}", err=True)
+                        print_line(change, head="flyball: ", err=True)
                 live.progress = Progress(gateway_options.run_id, gateway.desk.run.envelope, (), {}, {}, agent=AGENT)
 
             with live:
                 execution = execute(command, gateway_options, start)
         except Ungoverned as error:
-            print_line(f"flyball: {error}", err=True)
+            print_line(str(error), head="flyball: ", err=True)
             raise typer.Exit(UNGOVERNED_EXIT_CODE) from None
         except USER_ERRORS as error:
             raise exit_with_error(error) from None
@@ -245,19 +245,20 @@ def _print_end(execution: Execution, options: ExecOptions) -> None:
     if not execution.is_governed:
         if not options.allow_ungoverned:
             print_line(
-                "flyball: NOT GOVERNED: no request to a model came through the gateway, so no limit held "
+                "NOT GOVERNED: no request to a model came through the gateway, so no limit held "
                 "(see --upstream and --set; --allow-ungoverned accepts it)",
+                head="flyball: ",
                 err=True,
             )
         elif not options.quiet:
-            print_line("flyball: no request to a model came through the gateway, so no limit held", err=True)
+            print_line("no request to a model came through the gateway, so no limit held", head="flyball: ", err=True)
         return
     for hint in execution.hints:
-        print_line(f"flyball: {hint}", err=True)
+        print_line(hint, head="flyball: ", err=True)
     for remark in execution.remarks if not options.quiet else ():
-        print_line(f"flyball: {remark}", err=True)
+        print_line(remark, head="flyball: ", err=True)
     if options.observe and not execution.hints:
-        print_line("flyball: nothing would have been refused", err=True)
+        print_line("nothing would have been refused", head="flyball: ", err=True)
     if not options.quiet or result.stop not in (Stop.COMPLETED, Stop.FAILED):
         ending = summarize_ending(result, with_next=options.per == "program")
-        print_line(f"flyball: {result.stop.value}: {ending}", err=True)
+        print_line(f"{result.stop.value}: {ending}", head="flyball: ", err=True)

@@ -31,7 +31,7 @@ def _iter_limit_hints(record: RunRecord) -> Iterator[str]:
         elif name in COMMAND_OPTIONS and record.tree_path:  # options apply to the top run only
             yield f"set {name}={format_amount(budget.unit, new)} in the limits of {record.name}"
         elif name in COMMAND_OPTIONS:
-            yield f"{COMMAND_OPTIONS[name]} {format_amount(budget.unit, new)}"
+            yield f"the same command with {COMMAND_OPTIONS[name]} {format_amount(budget.unit, new)}"
         elif budget.name in SETTINGS:
             yield f"set {variable_for(SETTINGS[budget.name])}={format_amount(budget.unit, new)} in the environment"
     if "max_seconds_reached" in flags or record.stop is Stop.DEADLINE:
@@ -44,7 +44,7 @@ def _build_time_hint(record: RunRecord) -> str:
         return f"{_format_resume_command(record)} --seconds +{max(1.0, used):.0f}"
     if record.tree_path:
         return f"set seconds={2 * used:.0f} in the limits of {record.name}"
-    return f"--seconds {2 * used:.0f} or more"
+    return f"the same command with --seconds {max(1.0, 2 * used):.0f} or more"
 
 
 def shorten_id(run_id: str) -> str:

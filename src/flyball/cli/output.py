@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -36,20 +37,23 @@ USER_ERRORS = (FlyballError, OSError)
 """Errors that a user can cause; commands print them without a traceback."""
 
 
-def print_line(line: str, *, err: bool = False) -> None:
-    """Print a line with control characters escaped.
+def print_line(text: str, *, head: str = "", err: bool = False) -> None:
+    """Print a line with control characters escaped. On a terminal it is wrapped between words, below its text.
 
     Rules and paths may come from anyone and must not control the terminal.
     """
-    print_raw(escape_unprintable(line), sys.stderr if err else None)
-
-
-def print_wrapped(head: str, text: str, file: IO[str]) -> None:
-    """Print a line; on a terminal it is wrapped between words, and continues below its text."""
+    file = sys.stderr if err else sys.stdout
     text = escape_unprintable(text)
-    columns = shutil.get_terminal_size().columns
-    for line in wrap_line(head, text, columns) if file.isatty() else [head + text]:
+    for line in wrap_line(head, text, _get_columns(file)) if file.isatty() else [head + text]:
         print_raw(line, file)
+
+
+def _get_columns(terminal: IO[str]) -> int:
+    """Return the width of this terminal. Standard output may be a file."""
+    try:
+        return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(terminal.fileno()).columns
+    except (OSError, ValueError):
+        return shutil.get_terminal_size().columns
 
 
 def print_raw(text: str, file: IO[str] | None = None) -> None:
@@ -64,7 +68,7 @@ def exit_with_error(error: Exception) -> typer.Exit:
     """Print usage errors, one per line, and return the exit to raise."""
     mistakes = error.errors if isinstance(error, ConfigErrors) else [error]
     for mistake in mistakes:
-        print_wrapped("flyball: ", format_for_command(mistake), sys.stderr)
+        print_line(format_for_command(mistake), head="flyball: ", err=True)
     return typer.Exit(USAGE_EXIT_CODE)
 
 

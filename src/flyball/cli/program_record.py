@@ -63,7 +63,7 @@ class ProgramRecord:
         try:
             save_last_record(execution.result, not self._is_broken)
         except OSError as error:
-            print_line(f"flyball: this run is not saved for flyball why: {error}", err=True)
+            print_line(f"this run is not saved for flyball why: {error}", head="flyball: ", err=True)
 
     def _work(self) -> None:
         """Store events as they come, those that wait in one step."""
@@ -110,4 +110,4 @@ class ProgramRecord:
             write(self._store)
         except USER_ERRORS as error:
             self._is_broken = True
-            print_line(f"flyball: this run is not stored: {format_with_code(error)}", err=True)
+            print_line(f"this run is not stored: {format_with_code(error)}", head="flyball: ", err=True)

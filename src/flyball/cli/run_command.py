@@ -98,10 +98,10 @@ def _run_to_end(
     except USER_ERRORS as error:
         raise exit_with_error(error) from None
     for warning in config.list_clamps():
-        print_line(f"warning  {warning}", err=True)
+        print_line(warning, head="warning  ", err=True)
     address = getattr(agent.model, "address", None)
     if address is not None and not output_mode.quiet:  # the prompt goes there
-        print_line(f"asks     {address}", err=True)
+        print_line(address, head="asks     ", err=True)
     with view, start_interruptible(lambda: start_run(agent)) as run:
         try:
             _show_events(run, view)
@@ -147,7 +147,7 @@ def _save_record(result: Result, stored: bool) -> None:
     try:
         save_last_record(result, stored)
     except OSError as error:
-        print_line(f"flyball: this run is not saved for flyball why: {error}", err=True)
+        print_line(f"this run is not saved for flyball why: {error}", head="flyball: ", err=True)
 
 
 @contextmanager
@@ -173,7 +173,7 @@ def _open_store(location: StoreLocation) -> Store | None:
     except USER_ERRORS as error:
         if not location.is_default:
             raise
-        print_line(f"flyball: this run is not stored: {format_for_command(error)}", err=True)
+        print_line(f"this run is not stored: {format_for_command(error)}", head="flyball: ", err=True)
         return None
 
 

@@ -98,8 +98,8 @@ class RunConfig:
                 show, unit = limit.spec.unit.show, limit.spec.unit
                 source = COMMAND_OPTIONS.get(name, limit.source) if name in self.limits else limit.source
                 clamped.append(
-                    f"the limit {name} is {show(limit.value)}: {source} wants {show(limit.requested)}, and allowed is "
-                    f"{limit.bounds.show(unit)}"
+                    f"{name} is limited to {show(limit.value)}, not {show(limit.requested)} as {source} says: "
+                    f"allowed is {limit.bounds.show(unit)}"
                 )
         return clamped
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from .._internal.text import pluralize
@@ -101,10 +101,19 @@ def _format_time(result: Result) -> str:
 
 def _format_cost(result: Result) -> str:
     cost, money = sum(result.cost.values()), result.budgets.get("usd")
-    if not cost and result.unpriced:
+    amount = _format_amount(cost, [result])
+    if money is None or money.ceiling is None or (result.unpriced and not cost):
+        return amount
+    return f"{amount} of {Unit.USD.show(money.ceiling)}"
+
+
+def _format_amount(cost: float, runs: Sequence[Result]) -> str:
+    """Format what the runs cost together. The cost of models without a price is not known."""
+    is_partly_unknown = any(run.unpriced for run in runs)
+    if is_partly_unknown and not cost:
         return "cost not known"
-    amount = f"{Unit.USD.show(cost)}{' imputed' if result.state.get('plan') else ''}"
-    return amount if money is None or money.ceiling is None else f"{amount} of {Unit.USD.show(money.ceiling)}"
+    is_imputed = any(run.state.get("plan") for run in runs)
+    return f"{'at least ' if is_partly_unknown else ''}{Unit.USD.show(cost)}{' imputed' if is_imputed else ''}"
 
 
 def _format_tree_totals(result: Result) -> str:
@@ -112,11 +121,9 @@ def _format_tree_totals(result: Result) -> str:
     runs = [result]
     for run in runs:  # grows while iterating, so it reaches all descendants
         runs += run.children
-    cost = sum(result.cost_with_children.values())
-    money = f", {Unit.USD.show(cost)}" if cost else ""
     turns, tokens = sum(run.turns for run in runs), result.usage_with_children.total
     counts = f"{pluralize(len(runs), 'run')}, {pluralize(turns, 'turn')}, {pluralize(tokens, 'token')}"
-    return f"{counts}{money}"
+    return f"{counts}, {_format_amount(sum(result.cost_with_children.values()), runs)}"
 
 
 def choose_next_command(result: Result, stored: bool) -> str:
@@ -124,7 +131,4 @@ def choose_next_command(result: Result, stored: bool) -> str:
     if result.stop is Stop.COMPLETED:
         return "flyball why"
     record = RunRecord.from_dict(result_to_dict(result, stored))
-    hint = next(iter(build_hints(record)), "")
-    if hint.startswith("--"):
-        return f"the same command with {hint}"
-    return hint or "flyball why"
+    return next(iter(build_hints(record)), "flyball why")

@@ -45,14 +45,16 @@ _MODULE_OF = {
 }
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module
+if not TYPE_CHECKING:  # else a type checker accepts any name
 
-    if name in _MODULE_OF:
-        return globals().setdefault(name, getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name))
-    from .._deprecated import find_old_name
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
 
-    return globals().setdefault(name, find_old_name(__name__, name))
+        if name in _MODULE_OF:
+            return globals().setdefault(name, getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name))
+        from .._deprecated import find_old_name
+
+        return globals().setdefault(name, find_old_name(__name__, name))
 
 
 def __dir__() -> list[str]:

@@ -83,12 +83,14 @@ class Endpoint:
             return str(error)
         if key or not self.is_official or self._spec.key_header in self._headers:
             return None
-        return f"there is no key for {self.host}: set {self._key.variable}, or pass key="
+        return f"there is no key for {self.host}: set {self._key.variable}"
 
     def describe_key_source(self) -> str:
         """Return a hint about a rejected key's origin."""
+        if self._key.source:
+            return f" (the key comes from {self._key.source})"
         variable = self._key.variable
-        return f" (the key comes from key= or {variable})" if variable else " (no key from the environment was sent)"
+        return f" (no key was sent; set {variable})" if variable else " (no key from the environment was sent)"
 
     def describe_address(self) -> str:
         """Return the URL, and where it comes from."""
@@ -156,6 +158,13 @@ class Key:
         is_set = (variable for variable in self._variables if os.environ.get(variable))
         return next(is_set, self._variables[0] if self._variables else None)
 
+    @property
+    def source(self) -> str | None:
+        """`key=`, or the environment variable that has the key. None means that there is no key."""
+        if self._value:
+            return "key="
+        return self.variable if self._read() else None
+
     def reveal(self) -> str | None:
         """Return the secret for the header that carries it, or None.
 
@@ -163,8 +172,7 @@ class Key:
         reports may show local variables.
         """
         if not all("!" <= letter <= "~" for letter in self._read()):
-            source = "key=" if self._value else self.variable
-            raise UsageError(f"the key of the model ({source}) must be printable ASCII characters without spaces")
+            raise UsageError(f"the key of the model ({self.source}) must be printable ASCII characters without spaces")
         return self._read() or None
 
     def _read(self) -> str:

@@ -282,8 +282,8 @@ class OtelSink:
                     "flyball.flags": list(event.flags),
                     "flyball.turns": event.turns,
                     "flyball.requests": event.requests,
-                    INPUT: run.input_tokens,
-                    OUTPUT: run.output_tokens,
+                    INPUT: run.input_tokens or None,  # a governed run has no events of requests
+                    OUTPUT: run.output_tokens or None,
                     **_budget_attributes(budgets),
                 }
             )

@@ -98,12 +98,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Import SqliteStore on first use: most programs have no store and need no SQLite."""
-    if name == "SqliteStore":
-        from .sqlite import SqliteStore
+if not TYPE_CHECKING:  # else a type checker accepts any name
 
-        return SqliteStore
-    from .._deprecated import find_old_name
+    def __getattr__(name: str) -> object:
+        """Import SqliteStore on first use: most programs have no store and need no SQLite."""
+        if name == "SqliteStore":
+            from .sqlite import SqliteStore
 
-    return globals().setdefault(name, find_old_name(__name__, name))
+            return SqliteStore
+        from .._deprecated import find_old_name
+
+        return globals().setdefault(name, find_old_name(__name__, name))

@@ -60,15 +60,17 @@ _NAMES_BY_MODULE = {
 }
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module
+if not TYPE_CHECKING:  # else a type checker accepts any name
 
-    for module, names in _NAMES_BY_MODULE.items():
-        if name in names:
-            return globals().setdefault(name, getattr(import_module(module, __name__), name))
-    from .._deprecated import find_old_name
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
 
-    return globals().setdefault(name, find_old_name(__name__, name))
+        for module, names in _NAMES_BY_MODULE.items():
+            if name in names:
+                return globals().setdefault(name, getattr(import_module(module, __name__), name))
+        from .._deprecated import find_old_name
+
+        return globals().setdefault(name, find_old_name(__name__, name))
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,7 @@
 """Tools that a model may call, and their bounded execution."""
 
+from typing import TYPE_CHECKING
+
 from ..steadiness import Duplicates
 from .admission import Admission
 from .builtin import ask_person
@@ -30,7 +32,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    from .._deprecated import find_old_name
+if not TYPE_CHECKING:  # else a type checker accepts any name
 
-    return globals().setdefault(name, find_old_name(__name__, name))
+    def __getattr__(name: str) -> object:
+        from .._deprecated import find_old_name
+
+        return globals().setdefault(name, find_old_name(__name__, name))

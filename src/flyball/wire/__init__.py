@@ -68,9 +68,11 @@ _MODULE_OF = {
 }
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module
+if not TYPE_CHECKING:  # else a type checker accepts any name
 
-    if name in _MODULE_OF:
-        return globals().setdefault(name, getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name in _MODULE_OF:
+            return globals().setdefault(name, getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ import typer
 from ..._internal.text import pluralize
 from ...history.archive import Archive
 from ...settings import Settings
-from ..output import USER_ERRORS, print_raw, print_wrapped
+from ..output import USER_ERRORS, print_line, print_raw
 from ..store_option import StoreLocation
 
 if TYPE_CHECKING:
@@ -32,34 +32,31 @@ def doctor(
     environment and the nearest flyball.toml. Exits with 1 if a check fails. A missing extra or key is no fault.
     """
     results = [_Finding(check) for check in _list_checks()]
-    passed = sum(not finding.errors for finding in results)
+    failed = [finding for finding in results if finding.errors]
     if as_json:
-        print_raw(
-            json.dumps({"ok": passed == len(results), "checks": [finding.record for finding in results]}, indent=2)
-        )
+        print_raw(json.dumps({"ok": not failed, "checks": [finding.record for finding in results]}, indent=2))
     else:
-        failed = [finding for finding in results if finding.errors]
         others = [finding for finding in results if not finding.errors] if verbose else []
         for finding in (*failed, *others):
             _print_finding(finding.line)
-        _print_finding(_summarize(results, passed, verbose))
-    if passed < len(results):
+        _print_finding(_summarize(results, verbose))
+    if failed:
         raise typer.Exit(1)
 
 
-def _summarize(results: Sequence[_Finding], passed: int, verbose: bool) -> str:
-    optional = sum(bool(finding.hints) and not finding.errors for finding in results)
-    missing = f" {pluralize(optional, 'optional part')} missing" if optional else ""
-    more = "" if verbose else ": --verbose lists all" if missing else " (--verbose lists them)"
-    head = (
-        f"All {passed:,} checks passed" if passed == len(results) else f"{passed:,} of {len(results):,} checks passed"
+def _summarize(results: Sequence[_Finding], verbose: bool) -> str:
+    statuses = Counter(finding.status for finding in results)
+    counts = (
+        pluralize(statuses["FAIL"], "check") + " failed" if statuses["FAIL"] else "",
+        pluralize(statuses["ok"], "check") + " passed",
+        pluralize(statuses["none"], "optional part") + " missing" if statuses["none"] else "",
     )
-    return f"{head}.{missing}{more}{'.' if missing else ''}" if missing else f"{head}{more}."
+    return ", ".join(filter(None, counts)) + ("." if verbose else "; --verbose lists all.")
 
 
 def _print_finding(line: str) -> None:
     head = line[:5] if line[:5].rstrip() in ("ok", "none", "FAIL") else ""
-    print_wrapped(head, line[len(head) :], sys.stdout)
+    print_line(line[len(head) :], head=head)
 
 
 class _Finding:
@@ -78,10 +75,13 @@ class _Finding:
         return {"name": self.name, "ok": not self.errors, "wrong": self.errors, "hints": self.hints}
 
     @property
+    def status(self) -> str:
+        return "FAIL" if self.errors else "none" if self.hints else "ok"
+
+    @property
     def line(self) -> str:
-        status = "FAIL" if self.errors else "none" if self.hints else "ok"
         details = "; ".join([*self.errors, *self.hints])
-        return f"{status:4} {self.name}: {details}" if details else f"{status:4} {self.name}"
+        return f"{self.status:4} {self.name}: {details}" if details else f"{self.status:4} {self.name}"
 
 
 def _list_checks() -> list[Check]:

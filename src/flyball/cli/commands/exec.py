@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..exec_command import ExecOptions, execute_program
-from ..output import print_table, print_wrapped
+from ..limit_options import SecondsOption, TokensOption, ToolCallsOption, TurnsOption, UsdOption
+from ..output import print_line, print_table
 from ..store_option import StoreOption
 
 _COMMAND = "Program and its arguments, after --."
@@ -36,19 +36,17 @@ def _print_programs(wanted: bool) -> None:
 
     rows = [(program.name, program.version, program.enforced) for program in KNOWN_PROGRAMS]
     print_table(("program", "tested", "enforced"), rows, wrapped=("enforced",))
-    print_wrapped(
-        "", "Others are governed if they read an address from a variable such as OPENAI_BASE_URL.", sys.stdout
-    )
+    print_line("Others are governed if they read an address from a variable such as OPENAI_BASE_URL.")
     raise typer.Exit
 
 
 def exec_program(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help=_COMMAND)],
-    turns: Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum number of turns.")] = None,
-    tool_calls: Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum number of tool calls.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=0, metavar="N", help="Maximum number of seconds.")] = None,
-    usd: Annotated[float | None, typer.Option(min=0, metavar="N", help="Maximum cost in dollars.")] = None,
-    tokens: Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum number of tokens.")] = None,
+    turns: TurnsOption = None,
+    tool_calls: ToolCallsOption = None,
+    seconds: SecondsOption = None,
+    usd: UsdOption = None,
+    tokens: TokensOption = None,
     rules: Annotated[list[Path] | None, typer.Option(metavar="PATH", help=_RULES)] = None,
     upstream: Annotated[list[str] | None, typer.Option(metavar="NAME=URL", help=_UPSTREAM)] = None,
     variable: Annotated[list[str] | None, typer.Option("--set", metavar="[NAME=]VARIABLE", help=_SET)] = None,

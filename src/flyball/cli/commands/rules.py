@@ -16,7 +16,7 @@ from ...rules import RuleSet
 from ...rules.rule import Rule
 from ...rules.trial import TrialFinding, failures, try_rule
 from ...settings import Settings
-from ..output import print_line
+from ..output import NARROW_COLUMNS, print_line, print_table
 
 app = typer.Typer(no_args_is_help=True, help="List, check, test and explain rule files.", rich_markup_mode=None)
 
@@ -26,6 +26,9 @@ Paths = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
+_COLUMNS = ("rule", "trigger", "priority", "state", "description")
+
+
 @app.command("list")
 def list_(paths: Paths = None, as_json: AsJson = False) -> None:
     """List the rules of the files and the core rules."""
@@ -33,12 +36,19 @@ def list_(paths: Paths = None, as_json: AsJson = False) -> None:
     if as_json:
         _print_json({"rules": [_build_record(rule) for rule in rules]}, rules.problems)
     else:
-        width = max((len(rule.id) for rule in rules), default=0)
-        for rule in rules:
-            state = "core" if rule.core else "on" if rule.enabled else "off"
-            description = " ".join(rule.description.split())
-            print_line(f"{rule.id:<{width}}  {rule.trigger:<17} {rule.priority:>4}  {state:<4}  {description}".rstrip())
+        rows = [(rule.id, rule.trigger, str(rule.priority), _show_state(rule), rule.description) for rule in rules]
+        print_table(
+            _COLUMNS,
+            rows,
+            right=("priority",),
+            columns_for=dict.fromkeys(("trigger", "priority", "state"), NARROW_COLUMNS),
+            wrapped=("description",),
+        )
     _exit_on_problems(rules.problems, already_printed=as_json)
+
+
+def _show_state(rule: Rule) -> str:
+    return "core" if rule.core else "on" if rule.enabled else "off"
 
 
 @app.command()
@@ -199,7 +209,7 @@ def _print_json(record: dict[str, Any], problems: Iterable[ConfigError]) -> None
 
 def _print_problems(problems: Iterable[ConfigError], prefix: str = "") -> None:
     for problem in problems:
-        print_line(f"flyball: {prefix}{format_for_command(problem)}", err=True)
+        print_line(f"{prefix}{format_for_command(problem)}", head="flyball: ", err=True)
 
 
 def _exit_on_problems(problems: tuple[ConfigError, ...], *, already_printed: bool) -> None:

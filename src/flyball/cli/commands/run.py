@@ -10,6 +10,7 @@ import typer
 
 from ...errors import UsageError
 from ..completion import complete_models, complete_sessions, complete_tools
+from ..limit_options import SecondsOption, TokensOption, ToolCallsOption, TurnsOption, UsdOption
 from ..output import exit_with_error
 from ..run_command import OutputMode, execute_run, open_run_store
 from ..run_config import RunConfig
@@ -42,11 +43,11 @@ def run(
     tools: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help="Tool, function, or a list of them.")] = None,
     children: Annotated[_Several, typer.Option(metavar="MODULE:NAME", help=_CHILDREN)] = None,
     mcp: Annotated[_Several, typer.Option(metavar="COMMAND|URL", help="MCP server whose tools are offered.")] = None,
-    turns: Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum number of turns.")] = None,
-    tool_calls: Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum number of tool calls.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=0, metavar="N", help="Maximum number of seconds.")] = None,
-    usd: Annotated[float | None, typer.Option(min=0, metavar="N", help="Maximum cost in dollars.")] = None,
-    tokens: Annotated[int | None, typer.Option(min=0, metavar="N", help="Maximum number of tokens.")] = None,
+    turns: TurnsOption = None,
+    tool_calls: ToolCallsOption = None,
+    seconds: SecondsOption = None,
+    usd: UsdOption = None,
+    tokens: TokensOption = None,
     rules: _Paths = None,
     assertions: Annotated[Path | None, typer.Option("--assert", metavar="PATH", help=_ASSERT)] = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="Instructions for the model.")] = None,
@@ -89,6 +90,8 @@ def run(
 
 
 def _build_options(session: str | None, wait: float) -> RunOptions:
+    if session is not None and not session.strip():
+        raise exit_with_error(UsageError("--session needs a name"))
     return {"wait_seconds": wait} if session is None else {"session": session, "wait_seconds": wait}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -13,7 +12,7 @@ from ...errors import UsageError
 from ...history.record import RunRecord, load_record
 from ...person import escape_unprintable
 from ..budget_bars import build_bars, render_bars
-from ..output import USER_ERRORS, exit_with_error, format_usd, print_line, print_raw, print_wrapped
+from ..output import USER_ERRORS, exit_with_error, format_usd, print_line, print_raw
 from ..store_option import StoreOption
 from ..wrapping import wrap_parts
 from .why import find_newest_record
@@ -35,12 +34,12 @@ def status(
             return
         raise exit_with_error(error) from None
     if line:
-        print_line(" · ".join(_iter_parts(record)))
+        print_raw(escape_unprintable(" · ".join(_iter_parts(record))))
         return
     from ..report import list_summary, make_console
 
     console = make_console()
-    print_wrapped("", f"{record.status}: {' '.join(record.task.split())}", sys.stdout)
+    print_line(f"{record.status}: {' '.join(record.task.split())}")
     print_raw("\n".join(wrap_parts(list_summary(record), " · ", console.width)))
     for _, text in render_bars(
         build_bars(record.budgets, record.data.number("seconds"), record.work_seconds), console.width
@@ -59,7 +58,7 @@ def _find_record(store: str | None) -> RunRecord:
 
 def _iter_parts(record: RunRecord) -> Iterator[str]:
     """Yield the status, and what was spent and is left of each limit."""
-    yield escape_unprintable(record.status)
+    yield record.status
     for name in _SHOWN:
         budget = record.budgets.get(name)
         if name == "usd":
