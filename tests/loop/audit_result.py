@@ -58,7 +58,8 @@ class Closing(Auditor):
         stops = {child.run_id: child.stop.value for child in result.children}
         need("all child runs", [child.run_id for child in result.children] == ended, stops == self.children)
         need("their results", all(one in result.children for one in known), not self.background)
-        need("cancelled ones have ended", set(result.cancelled_children) <= set(ended))
+        cancelled = [stops.get(run_id) for run_id in result.cancelled_children]
+        need("cancelled ones have ended so", set(cancelled) <= {"cancelled"})
         hung = sum(one.hung for one in self.outcomes.values() if isinstance(one, Timeout | Cancelled))
         assert result.hung == hung - sum(isinstance(signal, Late) and signal.own for signal in self.heard)
 
