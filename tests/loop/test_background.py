@@ -173,9 +173,10 @@ class TestEnds:
         result = run(parent(start(), single_turn=True, children=[self.slow()]))
         assert (result.stop, result.cancelled_children) == ("halted", ("run.call-0",))
 
-
     def test_a_child_run_that_completes_at_the_end_was_not_cancelled(self) -> None:
-        agent = parent(start("slow", "fast"), SUM, limits=Limits(turns=2), children=[self.slow("slow"), self.slow("fast")])
+        agent = parent(
+            start("slow", "fast"), SUM, limits=Limits(turns=2), children=[self.slow("slow"), self.slow("fast")]
+        )
         fast = Result(stop=Stop.COMPLETED, text="helped", run_id="run.call-0.1")
         driver = ScriptDriver(agent, signals={6: [ChildDone(fast.run_id, fast)]})
         result = driver.run("Go.", run_id="run")

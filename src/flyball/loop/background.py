@@ -20,7 +20,7 @@ from .ending import ContinueReason, End
 from .plan import Prepared
 from .shared_budget import flush
 from .state import RunState
-from .stopping import check_end, is_over
+from .stopping import check_end
 
 COLLECT = "collect"
 """Name of the tool that waits for child runs."""
