@@ -190,7 +190,7 @@ class TestEnds:
 class TestDuplicates:
     """A child run in the background may change something at any time until it ends."""
 
-    def read_thrice(self, *lines: Line, effects: str = "read") -> list[object]:
+    def read_thrice(self, *lines: Line, effects: Any = "read") -> list[object]:
         seen = list[int]()
 
         @tool(effects=effects)

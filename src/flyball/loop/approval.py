@@ -85,7 +85,6 @@ def _build_question(run: RunState, call: Call) -> Question | None:
 
 def ask_for_result(run: RunState, prepared: Prepared) -> Flow[Verdict]:
     """Ask the caller of the run for the result of a call of a client tool. The question stays open at first."""
-    yield from shared_budget.flush(run)
     call = prepared.call
     text = f"What is the result of {call.name} with {format_arguments(prepared.redacted_arguments)}?"
     question = Question(call.id, text, About.CLIENT_TOOL, call.name, to_jsonable(prepared.values))

@@ -52,7 +52,7 @@ def is_skipped(run: RunState, call: Call, prepared: Prepared) -> bool:
 
 
 def _find_earlier_success(run: RunState, key: Key, tool: ToolFacts) -> Success | None:
-    """Return the result of an equal call; None if a call that hangs, or a child run, may have changed something since."""
+    """Return the result of an equal call; None if a call that hangs, or a child run, may have changed something."""
     if (tool.duplicates or run.spec.behaviour.duplicates) is _ALLOW or run.hung > 0:
         return None
     if run.background is not None and run.background.open:

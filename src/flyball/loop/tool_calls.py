@@ -19,6 +19,7 @@ from .recall import offer_recall, read_artifact
 from .state import RunState, SharedBudget
 from .stopping import check_end, is_over
 
+_NOT_ASKED = "the caller of the run was not asked for its result"
 _CALLED, _TOOL_ENDED, _DONE = Point.TOOL_CALLED, Point.TOOL_ENDED, Status.DONE  # globals are faster than enum members
 
 
@@ -113,7 +114,7 @@ def plan_client_calls(run: RunState, calls: Sequence[Call]) -> Flow[None]:
         if isinstance(prepared, BaseOutcome) or not prepared.tool.is_client:
             continue
         if check_end(run) is not None or duplicates.is_skipped(run, call, prepared):
-            run.approvals.verdicts[call.id] = Verdict(False, "the caller of the run was not asked for its result")
+            run.approvals.verdicts[call.id] = Verdict(False, _NOT_ASKED)
             continue
         ready = _prepare_call(run, call)
         if run.shared is not None and not isinstance(ready, BaseOutcome):
@@ -125,14 +126,23 @@ def plan_client_calls(run: RunState, calls: Sequence[Call]) -> Flow[None]:
         planned[call.id] = ready
 
 
-def _ask_client(run: RunState, ready: Prepared) -> Flow[Denied | None]:
-    """Ask for the result of a claimed call. Return its outcome if the caller of the run refuses to make it."""
-    verdict = yield from approval.ask_for_result(run, ready)
-    ready.answer = verdict.text
-    if verdict.approved is not False:
-        return None
+def _ask_client(run: RunState, ready: Prepared) -> Flow[Outcome | None]:
+    """Ask for the result of a claimed call. Return its outcome if the caller of the run does not make it."""
+    yield from shared_budget.flush(run)
+    verdict = None
+    if check_end(run) is None:  # a signal may have come with a grant
+        verdict = yield from approval.ask_for_result(run, ready)
+        if verdict.approved is not False:
+            ready.answer = verdict.text
+            return None
     _refund_call(run, ready)
-    return _build_denied(ready.call, Reason.APPROVAL, verdict.text or "the caller of the run refused to make this call")
+    if verdict is None and is_over(run):
+        return _build_too_late(run, ready.call)
+    return _build_denied(
+        ready.call,
+        Reason.APPROVAL,
+        _NOT_ASKED if verdict is None else verdict.text or "the caller of the run refused it",
+    )
 
 
 def _build_too_late(run: RunState, call: Call) -> Outcome:
