@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from queue import SimpleQueue
 from threading import Thread
@@ -260,6 +260,9 @@ class RecordedEvents(Sequence[Event]):
 
     def __len__(self) -> int:
         return len(self._build_events())
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self._build_events())
 
     @overload
     def __getitem__(self, index: int) -> Event: ...

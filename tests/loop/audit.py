@@ -260,7 +260,8 @@ class Auditor(Recount):
         for amounts in grant.refund.values():
             self.shared.subtract(amounts)
         if grant.settle is not None:
-            need("a grant that is settled once", self.taken or not self.held.get("tokens"))
+            is_release = not any(grant.settle.values())  # also of a request whose model counted no tokens
+            need("a grant that is settled once", self.taken or is_release or not self.held.get("tokens"))
             lent, self.taken = self.lent if self.taken else dict.fromkeys(("tokens", "usd"), 0), False
             self.shared.update({name: grant.settle.get(name, held) - held for name, held in lent.items()})
         self.shared_refused |= refused
