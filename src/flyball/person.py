@@ -48,7 +48,7 @@ class Question:
     about: About = About.CALL
     tool: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Arguments of the call; sensitive ones are hidden."""
+    """Arguments of the call. Sensitive ones are hidden, unless a client tool needs them."""
     budget: str | None = None
     amount: float | None = None
     """Amount that a plain yes adds to the budget, in its unit. None if the question is not about a budget."""
