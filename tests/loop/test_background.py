@@ -7,8 +7,9 @@ import anyio
 import pytest
 
 from flyball import Agent, Child, Limits, Result, Usage, tool
-from flyball.errors import UsageError
+from flyball.errors import Retryable, UsageError
 from flyball.event import ChildEnded, ChildStarted
+from flyball.history.replay import RecordedRun, replay_run
 from flyball.loop.effects import ChildDone, Steer
 from flyball.outcome import Denied, Reason
 from flyball.progress import Complete, Continue, Decision, Progress
@@ -382,6 +383,38 @@ class TestResume:
             "done",
             ["helped"],
         )
+
+
+def test_a_stored_run_with_fallback_recall_client_tool_and_child_run_is_replayed_the_same() -> None:
+    @tool(effects="read")
+    def read() -> str:
+        """Read everything."""
+        return "page " * 4_000
+
+    def build(store: MemoryStore | None) -> Agent:
+        recall = call("read_artifact", id="r1:call-0", offset=90, length=9)
+        lines = [call("read"), recall, start(), call("collect"), call("locate"), say("done")]
+        tools: Any = {"read": read, "locate": {"description": "Locate the user.", "parameters": {}}}
+        rules = [{"tool": "locate", "prior_tools": ["read"], "blocks_completion": True}]
+        return Agent(
+            model=ScriptedModel(fail(Retryable("busy"))), fallback_models=[ScriptedModel(*lines)],
+            tools=tools, tool_rules=rules, children=[helper()], background_children=True, announce_limits=True,
+            store=store,
+        )  # fmt: skip
+
+    store = MemoryStore()
+    agent = build(store)
+    paused = agent.run("Go.", run_id="r1")
+    result = agent.resume("r1", {paused.questions[0].id: {"city": "Oslo"}})
+    assert [outcome.status for outcome in result.tool_results] == ["done"] * 5
+    assert (result.stop, len(result.fallbacks), [child.text for child in result.children]) == (
+        "completed",
+        1,
+        ["helped"],
+    )
+    recorded = RecordedRun(store.journal.read("r1"), store.runs.events("r1"), "completed", store.transcript)
+    report = replay_run(build(None), recorded)
+    assert (report.is_same, report.matched_effects) == (True, report.total_effects)
 
 
 def test_a_replay_of_each_run_gives_the_same() -> None:

@@ -214,9 +214,10 @@ def _reserve_request(run: RunState, request: Request, tokens: int) -> tuple[Hold
             held = spending.hold_up_to(tokens, max_output)
     if held is None:
         end = refuse_budget(run, next(iter(spending.find_short_budgets(tokens)), "tokens"), tokens)
-        if request.model != run.model.name:
-            return None
-        held = spending.hold_up_to(tokens, max_output)  # a rule may have raised the limit when it heard of that
+        if check_end(run) is None:  # a hook that heard of it may have ended the run
+            if request.model != run.model.name:
+                return None
+            held = spending.hold_up_to(tokens, max_output)  # or a rule may have raised the limit
         if held is None:
             if run.likely is not None:
                 run.likely.forget()
