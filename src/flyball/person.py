@@ -48,7 +48,7 @@ class Question:
     about: About = About.CALL
     tool: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Arguments of the call; sensitive ones are hidden."""
+    """Arguments of the call. Sensitive ones are hidden, unless a client tool needs them."""
     budget: str | None = None
     amount: float | None = None
     """Amount that a plain yes adds to the budget, in its unit. None if the question is not about a budget."""
@@ -151,15 +151,33 @@ def parse_answers(answers: object, questions: Mapping[str, Question]) -> dict[st
             raise ConfigError(
                 "resume, answers", key, f"the id of an open question: {', '.join(questions) or 'there are none'}"
             )
-        if questions[str(key)].about is About.CLIENT_TOOL and not isinstance(answer, Verdict):
-            value = parse_json_value(f"resume, answers[{key!r}]", answer)
-            verdicts[str(key)] = Verdict(True, json.dumps(value, ensure_ascii=False))
-            continue
-        verdict = Verdict(answer) if isinstance(answer, bool) else answer
-        if not isinstance(verdict, Verdict) or verdict.approved is None or not _is_valid(verdict):
-            raise ConfigError(f"resume, answers[{key!r}]", answer, "allow(), deny(), edit(), extend(), True or False")
-        verdicts[str(key)] = verdict
+        is_result = questions[str(key)].about is About.CLIENT_TOOL
+        verdicts[str(key)] = (_parse_result if is_result else _parse_answer)(f"resume, answers[{key!r}]", answer)
     return verdicts
+
+
+def _parse_answer(where: str, answer: object) -> Verdict:
+    verdict = Verdict(answer) if isinstance(answer, bool) else answer
+    if not isinstance(verdict, Verdict) or verdict.approved is None or not _is_valid(verdict):
+        raise ConfigError(where, answer, "allow(), deny(), edit(), extend(), True or False")
+    return verdict
+
+
+def _parse_result(where: str, answer: object) -> Verdict:
+    """Parse the result of a client tool: a JSON value, `allow` with its JSON text, or `deny`."""
+    if not isinstance(answer, Verdict):
+        return Verdict(True, json.dumps(parse_json_value(where, answer), ensure_ascii=False))
+    if answer.approved is False and _is_valid(answer):
+        return answer
+    try:
+        json.loads(answer.text)
+    except (TypeError, ValueError, RecursionError):
+        is_json = False
+    else:
+        is_json = answer == Verdict(True, answer.text)
+    if not is_json:
+        raise ConfigError(where, answer, "the result as a JSON value, allow() with the result as JSON text, or deny()")
+    return answer
 
 
 _TERMINAL_LOCK = Lock()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -208,6 +208,13 @@ def _redact(sensitive: Mapping[str, frozenset[str]], tool: str | None, arguments
         return "***"  # unreadable arguments may contain a secret
 
 
+def _redact_question(sensitive: Mapping[str, frozenset[str]], question: object) -> object:
+    """Hide sensitive arguments of a question about a client tool: its caller needs them, a record does not."""
+    if not sensitive or not isinstance(question, Question):
+        return question
+    return replace(question, arguments=_redact(sensitive, question.tool, question.arguments))
+
+
 def _build_completion_record(result: Result) -> dict[str, Any]:
     completion, error = {**_NO_COMPLETION, **result.completion}, result.error or {}
     keys = ("required", "missing", "satisfied", "complete")
@@ -240,7 +247,7 @@ def _build_own_record(result: Result) -> dict[str, Any]:
         "children": (),
         "usage_with_children": _describe_usage(result.usage_with_children),
         "cost_usd_with_children": {name: Unit.USD.outer(cost) for name, cost in result.cost_with_children.items()},
-        "questions": result.questions,
+        "questions": [_redact_question(result.sensitive, question) for question in result.questions],
         "events": (),
         "events_dropped": result.events_dropped,
         "sink_errors": result.sink_errors,

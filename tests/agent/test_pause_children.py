@@ -68,8 +68,9 @@ def test_a_call_of_delegate_is_denied_until_child_runs_are_resumed(backend: str)
     assert kinds == [("children_paused", "Ada"), ("children_resumed", "Ada")]
 
 
+@pytest.mark.parametrize("in_background", [False, True])
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_child_runs_that_wait_for_their_turn_wait_until_they_are_resumed(backend: str) -> None:
+def test_child_runs_that_wait_for_their_turn_wait_until_they_are_resumed(backend: str, in_background: bool) -> None:
     switch, ended = Switch(), anyio.Event()
 
     def watch(event: Any) -> None:
@@ -78,9 +79,11 @@ def test_child_runs_that_wait_for_their_turn_wait_until_they_are_resumed(backend
 
     first = Agent(name="first", model=ScriptedModel(call("pause"), say("one")), tools=switch.tools(), sinks=[watch])
     tasks = [{"child": "first", "goal": "Go."}, TASK]
+    more = {"background": True} if in_background else {}
     agent = Agent(
-        model=ScriptedModel(call("delegate", tasks=tasks), say("done")),
+        model=ScriptedModel(call("delegate", tasks=tasks, **more), say("done"), say("done")),
         children=[first, helper()],
+        background_children=in_background,
         settings={"delegation.max_concurrent_children": 1},
     )
 

@@ -273,10 +273,13 @@ def stretch(folder: str, kill_at: int = -1, after: bool = False) -> Result | Non
         return agent.resume("run", extend={"turns": 5}) if stop == "budget" else result
 
 
-def background(folder: str, kill_at: int = -1, after: bool = False, held: bool = False) -> Result | None:
+def background(
+    folder: str, kill_at: int = -1, after: bool = False, held: bool = False, collects: bool = True
+) -> Result | None:
     """A run with two child runs in the background; nothing of one that has completed.
 
-    If `held`, a tool of the child runs waits until a test lets it go on.
+    If `held`, a tool of the child runs waits until a test lets it go on. The model collects the results, or gives an
+    answer too early, so that the run waits for them.
     """
     place = Place(folder)
 
@@ -298,7 +301,8 @@ def background(folder: str, kill_at: int = -1, after: bool = False, held: bool =
             max_output_tokens=500,
             settings={},
         )
-        lines = [call("delegate", tasks=tasks, background=True), call("mark", text="a"), call("collect"), say("Done.")]
+        wait = call("collect") if collects else say("I wait.")
+        lines = [call("delegate", tasks=tasks, background=True), call("mark", text="a"), wait, say("Done.")]
         agent = Agent(
             name="clerk",
             model=Slow(place, 0.0, *lines),

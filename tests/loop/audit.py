@@ -13,7 +13,9 @@ used, held and shared amounts, and the time.
   in pairs, its worst case is held, the reserve is untouched, and it goes to the model that rules selected. Retries are
   within their limit.
 - A tool call was asked for in a complete reply, starts once, has the approval of a person if it needs one, and is
-  within the limits of calls. No hook or rule vetoed it.
+  within the limits of calls. No hook or rule vetoed it, and no tool rule (audit_gates.py). For a client tool, all that
+  holds before its caller is asked for the result.
+- The model recalls only what it was shown in part, and nothing that a hook replaced.
 - Child runs are within the limits of children and depth. Slices and pools fit into what their parent has left.
 - There is one report (and one more per extension), without tools, before its own deadline.
 - A wait ends within the time for work.
@@ -58,6 +60,9 @@ CUT_OFF = (Finish.LENGTH, Finish.CONTENT_FILTER, Finish.REFUSAL, Finish.CUT)
 PASSING = (FailureKind.RETRYABLE, FailureKind.FINAL)
 """Failures after which a fallback model is asked."""
 
+MADE_BY_LOOP = ("collect", "read_artifact")
+"""Tools whose calls the loop answers itself."""
+
 
 def need(what: str, *facts: bool) -> None:
     assert all(facts), f"{what}: {facts}"
@@ -91,9 +96,14 @@ class Auditor(Recount):
                 need("no act once the run is called off, or its time over", not self.called_off, not self.time_is_over)
                 whole = isinstance(self.last, Reply) and self.last.finish not in CUT_OFF
                 need("calls of a whole reply", whole, bool(acts))
-                for act in acts:
-                    self._may_act(act.call)
+                for place, act in enumerate(acts):
+                    self._may_act(act.call, [earlier.call.name for earlier in acts[:place]])
                 self._may_delegate([task for act in cast("Any", acts) for task in distinct_tasks(act.tasks)])
+            case Decide(question) if question.about is About.CLIENT_TOOL:
+                need("no question once the run must end", not (self.called_off or self.failed or self.halted))
+                self._may_make(Call(question.id, cast("str", question.tool), ""), tuple(self.pending.values()))
+                self.pending[question.id] = cast("str", question.tool)
+                self.claimed += 1
             case Wait(until, runs, cancel) if runs:
                 need("a wait for child runs that are open", set(runs) <= self.background.keys())
                 last = self.at + 5.0 if cancel else self.hard_at - self.reserve_s
@@ -109,6 +119,9 @@ class Auditor(Recount):
         self.next_model = None
         need("the work's deadline", not self.time_is_over, ask.deadline == self.hard_at - self.reserve_s)
         need("pairs that are closed", check_pairs(ask.request.messages) == [])
+        offered = [definition["name"] for definition in ask.request.tools]
+        recalls = self.agent.recall and self.has_artifact and bool(offered)
+        need("recall is offered once there is an artifact", ("read_artifact" in offered) == recalls)
         need("a request in its turn", self.open[-2:] == ["turn", "model"])
         self.used["retries"] += not self.first_of_turn
         self.first_of_turn = False
@@ -146,10 +159,21 @@ class Auditor(Recount):
             need("a bound on the reply", self.ceilings["tokens"] == inf or bool(output))
         self.limited = limited or bool(self.used["Grant"])
 
-    def _may_act(self, call: Call) -> None:
-        need("a new call", call.id not in self.vetoed, call.id in self.begun, call.id not in self.outcomes)
-        needs_person = call.name == "ask_first" or call.id in self.guarded
-        need("a person agreed", not needs_person or call.id in self.answered.get(True, ()))
+    def _may_act(self, call: Call, pending: Sequence[str]) -> None:
+        need("a new call", call.id in self.begun, call.id not in self.outcomes)
+        needs_person = call.name in ("ask_first", "fetch") or call.id in self.guarded
+        need("a person or the client agreed", not needs_person or call.id in self.answered.get(True, ()))
+        if call.id in self.pending:  # decided and counted before its question
+            self.claimed -= 1
+            del self.pending[call.id]
+        else:
+            need("a question for the client", call.name != "fetch")
+            self._may_make(call, pending)
+
+    def _may_make(self, call: Call, pending: Sequence[str]) -> None:
+        """Nothing denies a call, and it counts from now on."""
+        need("no veto", call.id not in self.vetoed)
+        self.gates.check_call(call.name, pending)
         for name in ("tool_calls", f"calls.{call.name}"):
             self.used[name] += 1
             assert self.used[name] <= self.ceilings.get(name, inf), f"one call too many of {name}"
@@ -221,9 +245,13 @@ class Auditor(Recount):
             case Act():
                 for act, outcome in zip(effect.acts, answer.value, strict=True):
                     self.outcomes[outcome.call_id] = outcome
+                    self.has_artifact |= outcome.artifact is not None
+                    self.gates.done += [outcome.tool] if isinstance(outcome, Success) else []
                     self._settle_children(act, outcome)
             case Decide(question):
                 self.answered.setdefault(answer.value.approved, set()).add(question.id)
+                if answer.value.approved is False:
+                    self.pending.pop(question.id, None)
                 self.halted |= question.about is About.RUN and answer.value.approved is False
             case Grant():
                 self._learn_grant(effect, answer.value is not None)
@@ -336,13 +364,14 @@ class Auditor(Recount):
             case ("tool", "started"):
                 need("a call begins once, in a turn", self.open[-1] == "turn", event.call_id not in self.begun)
                 self.begun.add(event.call_id)
-                if event.tool == "collect":  # the loop makes it itself
-                    self.used.update({"tool_calls": 1, "calls.collect": 1})
+                if event.tool in MADE_BY_LOOP:
+                    self.used.update({"tool_calls": 1, f"calls.{event.tool}": 1})
             case ("tool", "ended"):
                 ran = event.call_id in self.begun or event.status in ("denied", "cancelled")
                 need("a call that had begun ends, in its turn", ran, self.open[-1] in ("turn", "grace"))
                 self.begun.discard(event.call_id)
                 self.reasons.append(event.reason)
+                self.gates.done += [event.tool] if event.tool in MADE_BY_LOOP and event.status == "done" else []
                 need("denied for a pause while there is one", event.reason != "paused" or self.were_paused)
                 outcome = self.outcomes.get(event.call_id)
                 self.change_state(dict(outcome.changes) if isinstance(outcome, Success) else {})
@@ -362,6 +391,7 @@ class Auditor(Recount):
         need("events without gap", event.seq == self.used["events"], bool(self.open) or event.kind == "run_started")
         self.used["events"] += 1
         self.used[event.kind] += 1
+        self.failed |= event.kind == "required_tools_unavailable"
         kind, _, phase = event.kind.rpartition("_")
         match kind, phase:
             case ("tool" | "child", _):
@@ -388,9 +418,15 @@ class Auditor(Recount):
             case ("budget", _):
                 self._refused(event)
             case ("", "refunded"):
-                self.used[f"{event.budget} given back"] += event.amount
-                self.used["turns"] -= event.amount * (event.budget == "turns")
-                self.refunded = event.budget == "turns"
+                self._refunded(event)
+
+    def _refunded(self, event: Any) -> None:
+        self.used[f"{event.budget} given back"] += event.amount
+        self.used["turns"] -= event.amount * (event.budget == "turns")
+        self.refunded = event.budget == "turns"
+        if event.budget == "tool_calls" and self.claimed:
+            self.claimed -= 1
+            self.used["tool_calls"] -= 1
 
     def _repeat(self, event: Any) -> None:
         """A request is made again, by the same model or by a fallback model."""
@@ -433,6 +469,8 @@ class Auditor(Recount):
 
     def _end_turn(self) -> None:
         need("a turn ends after its calls", self.open.pop() == "turn", not self.begun)
+        refunded_most = self.used["tool_calls given back"] >= self.ceilings["tool_calls"]
+        need("a call that the client refused is refunded", self.claimed <= len(self.pending) or refunded_most)
         open_runs = {run_id for run_id, stop in self.children.items() if stop is None}
         need("a turn ends after its child runs", open_runs == self.background.keys())
         self.used["turns with a reply"] += self.has_reply

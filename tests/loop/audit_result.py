@@ -13,7 +13,7 @@ from flyball.progress import Complete
 from flyball.request import Reply, Usage
 from flyball.result import Stop
 
-from .audit import CUT_OFF, Auditor, need
+from .audit import CUT_OFF, MADE_BY_LOOP, Auditor, need
 
 # pyright: reportMatchNotExhaustive=false
 
@@ -38,12 +38,25 @@ class Closing(Auditor):
         assert len(set(ids)) == len(ids), "two calls have the same id"
         made = {outcome.call_id: outcome for outcome in result.tool_results if outcome.call_id in self.outcomes}
         assert made == self.outcomes
-        others = [one for one in result.tool_results if one.call_id not in made and one.tool != "collect"]
+        others = [one for one in result.tool_results if one.call_id not in made and one.tool not in MADE_BY_LOOP]
         assert all(isinstance(one, Denied | Cancelled) for one in others)
+        self._check_recall(result)
         for kind in (MessageType.TOOL_CALL, MessageType.TOOL_RESULT):
             told = [(message.payload or {})["call_id"] for message in result.messages if message.type is kind]
             assert told == ids
         assert check_pairs(result.messages) == []
+
+    def _check_recall(self, result: Result) -> None:
+        """What the model has recalled is part of a long result that no hook had replaced."""
+        payloads = [(message.payload or {}, message.content) for message in result.messages]
+        asked = {payload["call_id"]: payload["arguments"] for payload, _ in payloads if "arguments" in payload}
+        shown = {payload["call_id"]: content for payload, content in payloads if "is_error" in payload}
+        whole = {one.artifact.id: one for one in result.tool_results if one.artifact is not None}
+        for one in result.tool_results:
+            if one.tool == "read_artifact" and isinstance(one, Success):
+                source = whole[asked[one.call_id]["id"]]
+                need("no replaced result is recalled", shown[source.call_id] == source.text)
+                need("a part of the whole", not one.content.partition("\n")[2].strip("w"))
 
     def _facts(self, story: list[Any], result: Result) -> None:
         appended = [message for effect in story if isinstance(effect, Append) for message in effect.messages]
@@ -58,7 +71,8 @@ class Closing(Auditor):
         stops = {child.run_id: child.stop.value for child in result.children}
         need("all child runs", [child.run_id for child in result.children] == ended, stops == self.children)
         need("their results", all(one in result.children for one in known), not self.background)
-        need("cancelled ones have ended", set(result.cancelled_children) <= set(ended))
+        cancelled = [stops.get(run_id) for run_id in result.cancelled_children]
+        need("cancelled ones have ended so", set(cancelled) <= {"cancelled"})
         hung = sum(one.hung for one in self.outcomes.values() if isinstance(one, Timeout | Cancelled))
         assert result.hung == hung - sum(isinstance(signal, Late) and signal.own for signal in self.heard)
 
@@ -129,8 +143,10 @@ class Closing(Auditor):
         last, decision = self.last, self.said.get("decided")
         need("a reply", isinstance(last, Reply) and last.finish not in CUT_OFF[1:])
         assert not self.agent.completion or isinstance(decision, Complete)
-        assert not self.agent.tool_rules or any(one.ok for one in result.tool_results), "no tool was used"
+        self.gates.check_completion()
         assert not self.agent.output or isinstance(result.output, int)
+        may_cancel = self.agent.single_turn or self.more > 0 or (isinstance(last, Reply) and bool(last.calls))
+        need("a last answer after all child runs", may_cancel or not result.cancelled_children)
         if isinstance(last, Reply) and last.calls:
             batch = result.tool_results[-len(last.calls) :]
             finals = [one.content for one in batch if isinstance(one, Success) and one.ends_run]

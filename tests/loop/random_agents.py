@@ -37,6 +37,7 @@ from flyball.rules.engine import RuleEngine
 from flyball.rules.ruleset import RuleSet
 from flyball.rules.thresholds import StartCache
 from flyball.testing import ManualClock
+from flyball.tools import Tool
 
 from .dice import Dice
 from .random_rules import draw_rules
@@ -142,6 +143,17 @@ def twice(n: int = 0) -> int:
     return n
 
 
+fetch = Tool.from_schema("fetch", "Fetch it at the client.", parameters={"properties": {"n": {"type": "integer"}}})
+GATES: list[list[dict[str, Any]]] = [
+    [{"require_tool_use": True}],
+    [{"tool": "write", "prior_tools": ["look", "glance"], "blocks_completion": True}],
+    [{"tool": "fetch", "prior_tools": ["write"]}, {"require_tool_use": True}],
+    [{"block_until_tool": "look", "blocks_completion": True}],
+    [{"limited_tools": ["write", "fetch"], "max_calls": 1, "then_require_one_of": ["glance"], "deny": "all"}],
+    [{"limited_tools": ["look", "write"], "max_calls": 2, "then_require_one_of": ["glance"], "deny": "only"}],
+]
+
+
 class Chaos:
     """A model, and the collaborators of its agent. Each may do anything that it is allowed to, and may raise."""
 
@@ -229,19 +241,23 @@ def draw_agent(dice: Dice, book: Book, clock: ManualClock, name: str = "top") ->
     children = _draw_children(dice, book, clock, name)
     chaos, other = Chaos(name, dice, book), Chaos("other", dice, book)
     spares = [Chaos(f"spare {n}", dice, book) for n in range(dice.pick(0, 0, 0, 1, 2))]
+    all_tools = [look, ask_first, glance, write, twice, fetch]
+    tools: list[Any] = dice.pick(*[all_tools] * 4, [look, glance, write], [glance], [])
     agent = Agent(
         name=name,
         model=chaos,
         models={"other": other},
         fallback_models=spares,
-        tools=dice.pick(*[[look, ask_first, glance, write, twice]] * 4, [look, glance, write], [glance], []),
+        tools=tools,
         limits=_draw_limits(dice, clock, all(model.price for model in (chaos, other, *spares))),
         instructions=dice.pick(None, "Do it."),
         grace=not dice.once_in(4),
         single_turn=dice.once_in(12),
         completion=dice.pick(None, chaos.policy),
         should_continue=dice.pick(None, None, chaos.should_continue),
-        tool_rules=dice.pick(None, None, None, [{"require_tool_use": True}]),
+        tool_rules=dice.pick(None, None, *(GATES if fetch in tools else GATES[:1])),
+        announce_limits=dice.pick(False, True),
+        recall=dice.pick(True, True, False),
         hooks=dice.pick([], [], [chaos.hook], [chaos.hook, chaos.hook]),
         sinks=[book.record, *dice.pick([], [chaos.sink])],
         output=dice.pick(None, None, None, int),

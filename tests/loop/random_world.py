@@ -28,8 +28,8 @@ from flyball.loop.effects import (
 )
 from flyball.loop.ending import End
 from flyball.loop.player import LoopPlayer
-from flyball.outcome import Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
-from flyball.person import Verdict
+from flyball.outcome import Artifact, Cancelled, Denied, Failure, Outcome, Reason, Success, Timeout
+from flyball.person import About, Verdict
 from flyball.recorder import Recorder, Sink
 from flyball.request import Call, FailureKind, Finish, ModelFailure, Reply, Usage
 from flyball.result import Stop
@@ -42,6 +42,8 @@ from flyball.tools.call import ToolCallRun
 from .dice import Dice
 from .random_agents import Book
 
+WHOLE = "w" * 20_000
+"""A long result."""
 MAX_EFFECTS = 2_000
 """Effects of one run. The auditor knows a tighter bound."""
 Steps = Generator[None, None, None]
@@ -91,10 +93,12 @@ class World:
         self.ended: list[ChildTask] = []
         """Child runs in the background that have ended since the last answer."""
         self._started_at = 0.0 if parent is None else parent.clock.now()
-        favourites = ["", "", "glance", "look", "write", "ask_first"]
+        favourites = ["", "", "glance", "look", "write", "ask_first", "fetch"]
         self._favourite = dice.pick(*favourites, *(["delegate"] * 6 if self._children else []))
         """Only tool that is called, or '' for any. A run then goes on in the same way for long."""
         self._hung: list[tuple[str, str]] = []
+        self._artifacts: list[str] = []
+        """Ids of long results."""
         self.is_interrupted = False
 
     def advance(self, seconds: float) -> None:
@@ -147,8 +151,9 @@ class World:
         match effect:
             case Ask():
                 return self._failure() if self.dice.once_in(9) else self._reply()
-            case Decide():
-                return Verdict(self.dice.pick(True, True, False, None))
+            case Decide(question):
+                answer = "4" if question.about is About.CLIENT_TOOL else ""
+                return Verdict(self.dice.pick(True, True, False, None), answer)
             case Wait(runs=runs) if runs:
                 self.wait_for_children(effect)
                 return None
@@ -193,8 +198,24 @@ class World:
 
     def _call(self) -> Call:
         dice = self.dice
-        names = ["look", "write", "glance", "glance", "ask_first", "twice", "look", "nobody", ""]
+        names = [
+            "look",
+            "write",
+            "glance",
+            "glance",
+            "ask_first",
+            "twice",
+            "look",
+            "nobody",
+            "",
+            "fetch",
+            "read_artifact",
+        ]
         name = self._favourite or dice.pick(*names, *(["delegate"] * 6 if self._children else []))
+        if name == "read_artifact" or (self._artifacts and dice.once_in(3)):
+            part = dice.pick({}, {"offset": 19_990, "length": 50}, {"offset": 10**6}, {"offset": -1})
+            newest = self._artifacts[-1:] * 3
+            return Call(dice.pick("a", "d"), "read_artifact", {"id": dice.pick(*newest, "x"), **part})
         if name == "delegate" and self._has_background and dice.once_in(4):
             return Call("c", "collect", dice.pick({}, {"seconds": 2.0}, {"runs": ["a"]}))
         if name == "delegate":
@@ -225,10 +246,22 @@ class World:
             Timeout(call_id=call_id, tool=name, cap_s=1.0, hung=hung),
             Cancelled(call_id=call_id, tool=name, hung=hung),
             Denied(call_id=call_id, tool=name, reason=Reason.OVERLOAD, message="no worker"),
+            *self._long_results(call_id, name),
         )
+        if outcome.artifact is not None:
+            self._artifacts = [*self._artifacts, outcome.artifact.id]
         if isinstance(outcome, Timeout | Cancelled) and outcome.hung:
             self._hung.append((call_id, name))
         return outcome
+
+    def _long_results(self, call_id: str, name: str) -> list[Outcome]:
+        """Return results of which the model sees a part. The part may not tell the id of the whole."""
+        artifact, whole = Artifact(f"whole of {call_id}", len(WHOLE)), WHOLE
+        shown = self.dice.pick("", artifact.id)
+        return [
+            Success(call_id=call_id, tool=name, content=shown, value=whole, artifact=artifact),
+            Failure(call_id=call_id, tool=name, kind="Long", error=shown, whole_error=whole, artifact=artifact),
+        ]
 
 
 class RandomDriver:

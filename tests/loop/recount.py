@@ -14,6 +14,8 @@ from flyball.outcome import Outcome
 from flyball.progress import apply_changes
 from flyball.request import Call, ModelFailure, Reply
 
+from .audit_gates import Gates
+
 MAX_DEPTH = 8
 """Levels that an extension can reach, by the registry."""
 
@@ -70,6 +72,13 @@ class Recount:
         """Results of child runs in the background, as they arrived."""
         self.ended_children: list[Result | str] = []
         """Results of child runs in the order of their ends. Only the id of one that gave none."""
+        self.gates = Gates([dict(rule) for rule in cast("Any", agent.tool_rules or ())])
+        self.pending: dict[str, str] = {}
+        """Tools of the calls that the client was asked for, and that have no outcome yet, by call id."""
+        self.claimed: int = 0
+        """Number of calls that the client was asked for, and that were not made."""
+        self.has_artifact: bool = False
+        """True once a result was shown in part."""
         self.may_report: bool = False
         """True if an order halted the run and wants a report."""
 

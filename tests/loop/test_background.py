@@ -7,11 +7,14 @@ import anyio
 import pytest
 
 from flyball import Agent, Child, Limits, Result, Usage, tool
-from flyball.errors import UsageError
+from flyball.errors import Retryable, UsageError
 from flyball.event import ChildEnded, ChildStarted
+from flyball.history.replay import RecordedRun, replay_run
+from flyball.loop.effects import ChildDone, Steer
 from flyball.outcome import Denied, Reason
-from flyball.progress import Complete, Decision, Progress
+from flyball.progress import Complete, Continue, Decision, Progress
 from flyball.record import from_record
+from flyball.result import Stop
 from flyball.store import MemoryStore
 from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, fail, replay, say
 
@@ -84,6 +87,29 @@ class TestResults:
         assert (result.text, result.turns, len(told(result))) == ("Now with the help.", 3, 1)
         assert result.seconds == 60.0
 
+    def test_an_answer_is_judged_only_after_the_results_are_read(self) -> None:
+        asked: list[int] = []
+
+        def policy(progress: Progress, /) -> Decision:
+            asked.append(progress.turn)
+            return Complete() if progress.turn > 2 else Continue("What is the result?")
+
+        slow = helper(late(say("helped"), 60.0))
+        result = run(parent(start(), say("I wait."), say("It is 5."), children=[slow], completion=policy))
+        assert (result.text, result.budgets["nudges"].used, result.cancelled_children) == ("It is 5.", 0, ())
+        assert set(asked) == {1, 3}, "after the call, and about the answer that counts"
+
+    def test_a_typed_answer_is_not_asked_for_while_child_runs_are_open(self) -> None:
+        slow = helper(late(say("helped"), 60.0))
+        result = run(parent(start(), say("I wait."), say('{"result": 5}'), children=[slow], output=int))
+        assert (result.output, result.budgets["nudges"].used) == (5, 0)
+
+    def test_a_message_that_is_steered_in_during_the_wait_is_in_the_next_request(self) -> None:
+        agent = parent(start(), say("I wait."), say("b"), children=[helper(late(say("helped"), 60.0))])
+        result = assert_honest(ScriptDriver(agent, signals={4: [Steer("Hurry.")]}).run("Go."))
+        assert [message.content for message in result.messages][-2:] == ["Hurry.", "b"]
+        assert len(told(result)) == 1
+
     def test_collect_waits_and_its_result_is_not_told_again(self) -> None:
         slow, fast = helper(late(say("slow"), 60.0), name="slow"), helper(late(say("fast"), 5.0), name="fast")
         result = run(parent(start("slow", "fast"), call("collect"), say("done"), children=[slow, fast]))
@@ -121,10 +147,12 @@ class TestResults:
 
 
 class TestEnds:
-    SLOW = staticmethod(lambda: helper(late(SUM, 50.0), late(say("helped"), 1_000.0)))
+    @staticmethod
+    def slow(name: str = "helper") -> Agent:
+        return helper(late(SUM, 50.0), late(say("helped"), 1_000.0), name=name)
 
     def test_open_runs_are_cancelled_at_a_limit_and_the_report_reads_it(self) -> None:
-        result = run(parent(start(), SUM, limits=Limits(turns=2), children=[self.SLOW()]))
+        result = run(parent(start(), SUM, limits=Limits(turns=2), children=[self.slow()]))
         assert (result.stop, result.text.split("\n")[0]) == ("budget", "Reported.")
         assert result.cancelled_children == ("run.call-0",)
         assert "cancelled" in told(result)[0]
@@ -133,18 +161,59 @@ class TestEnds:
         assert from_record(result.to_dict()).cancelled_children == result.cancelled_children
 
     def test_a_child_run_ends_before_the_time_of_its_parent(self) -> None:
-        result = run(parent(start(), say("a"), say("b"), limits=Limits(seconds=60), children=[self.SLOW()]))
+        result = run(parent(start(), say("a"), say("b"), limits=Limits(seconds=60), children=[self.slow()]))
         assert (result.stop, result.text, result.cancelled_children) == ("completed", "b", ())
         assert [child.stop for child in result.children] == ["deadline"]
 
     def test_a_policy_that_completes_the_run_does_not_wait(self) -> None:
-        agent = parent(start(), SUM, say("never"), completion=complete_at_once, children=[self.SLOW()])
+        agent = parent(start(), SUM, say("never"), completion=complete_at_once, children=[self.slow()])
         result = run(agent)
         assert (result.stop, result.text, result.cancelled_children) == ("completed", "enough", ("run.call-0",))
 
     def test_a_single_turn_does_not_wait(self) -> None:
-        result = run(parent(start(), single_turn=True, children=[self.SLOW()]))
+        result = run(parent(start(), single_turn=True, children=[self.slow()]))
         assert (result.stop, result.cancelled_children) == ("halted", ("run.call-0",))
+
+    def test_a_child_run_that_completes_at_the_end_was_not_cancelled(self) -> None:
+        agent = parent(
+            start("slow", "fast"), SUM, limits=Limits(turns=2), children=[self.slow("slow"), self.slow("fast")]
+        )
+        fast = Result(stop=Stop.COMPLETED, text="helped", run_id="run.call-0.1")
+        driver = ScriptDriver(agent, signals={6: [ChildDone(fast.run_id, fast)]})
+        result = driver.run("Go.", run_id="run")
+        assert [(child.run_id, child.stop) for child in result.children] == [
+            ("run.call-0.1", "completed"),
+            ("run.call-0.0", "cancelled"),
+        ]
+        assert result.cancelled_children == ("run.call-0.0",)
+
+
+class TestDuplicates:
+    """A child run in the background may change something at any time until it ends."""
+
+    def read_thrice(self, *lines: Line, effects: Any = "read") -> list[object]:
+        seen = list[int]()
+
+        @tool(effects=effects)
+        def read() -> int:
+            """Read."""
+            seen.append(1)
+            return len(seen)
+
+        again = call("read")
+        model = ScriptedModel(again, start(), again, *lines, again, say("a"), say("b"))
+        options: Any = {"duplicates": "reject", "background_children": True}
+        agent = Agent(model=model, tools=[read], children=[helper(late(say("helped"), 60.0))], **options)
+        result = assert_honest(ScriptDriver(agent).run("Go."))
+        return [getattr(outcome, "value", "duplicate") for outcome in result.tool_results if outcome.tool == "read"]
+
+    def test_a_read_is_made_again_while_a_child_run_is_open_and_after_it_has_ended(self) -> None:
+        assert self.read_thrice() == [1, 2, 3]
+        assert self.read_thrice(call("collect")) == [1, 2, 3]
+
+    def test_a_write_is_not(self) -> None:
+        assert self.read_thrice(effects="write") == [1, 2, "duplicate"]
+        assert self.read_thrice(call("collect"), effects="write") == [1, 2, "duplicate"]
 
 
 class TestBudgets:
@@ -314,6 +383,38 @@ class TestResume:
             "done",
             ["helped"],
         )
+
+
+def test_a_stored_run_with_fallback_recall_client_tool_and_child_run_is_replayed_the_same() -> None:
+    @tool(effects="read")
+    def read() -> str:
+        """Read everything."""
+        return "page " * 4_000
+
+    def build(store: MemoryStore | None) -> Agent:
+        recall = call("read_artifact", id="r1:call-0", offset=90, length=9)
+        lines = [call("read"), recall, start(), call("collect"), call("locate"), say("done")]
+        tools: Any = {"read": read, "locate": {"description": "Locate the user.", "parameters": {}}}
+        rules = [{"tool": "locate", "prior_tools": ["read"], "blocks_completion": True}]
+        return Agent(
+            model=ScriptedModel(fail(Retryable("busy"))), fallback_models=[ScriptedModel(*lines)],
+            tools=tools, tool_rules=rules, children=[helper()], background_children=True, announce_limits=True,
+            store=store,
+        )  # fmt: skip
+
+    store = MemoryStore()
+    agent = build(store)
+    paused = agent.run("Go.", run_id="r1")
+    result = agent.resume("r1", {paused.questions[0].id: {"city": "Oslo"}})
+    assert [outcome.status for outcome in result.tool_results] == ["done"] * 5
+    assert (result.stop, len(result.fallbacks), [child.text for child in result.children]) == (
+        "completed",
+        1,
+        ["helped"],
+    )
+    recorded = RecordedRun(store.journal.read("r1"), store.runs.events("r1"), "completed", store.transcript)
+    report = replay_run(build(None), recorded)
+    assert (report.is_same, report.matched_effects) == (True, report.total_effects)
 
 
 def test_a_replay_of_each_run_gives_the_same() -> None:

@@ -139,6 +139,22 @@ class TestCosts:
         assert [effect.request.model for effect in driver.effects if isinstance(effect, Ask)] == ["cheap"]
         assert (result.text, len(dear.requests)) == ("done", 0)
 
+    def test_no_request_follows_if_a_hook_ends_the_run_when_it_hears_of_a_refusal(self) -> None:
+        def switch(point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
+            return [UseModel("cheap")] if point is Point.BUDGET_REFUSED else ()
+
+        def fail_then(point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
+            if point is Point.BUDGET_REFUSED:
+                raise ValueError("broken")
+            return ()
+
+        dear = model("dear", price=TokenPrice(10**6, 10**6))
+        cheap = model("cheap", say("never"), price=TokenPrice(0.0, 0.0))
+        hooks = [fail_then, switch]
+        agent = Agent(model=dear, models={"cheap": cheap}, limits=Limits(usd=0.01), hooks=hooks)
+        result = assert_honest(ScriptDriver(agent).run("Go."))
+        assert (result.stop, result.requests) == ("failed", 0)
+
 
 class TestOptions:
     def test_fallbacks_may_be_keys_of_models(self) -> None:

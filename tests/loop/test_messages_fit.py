@@ -174,3 +174,14 @@ class TestLine:
         line = format_outcome(Success(call_id="1", tool="read", content="many\nlines\n" * 10_000))
         assert "\n" not in line
         assert len(line) < 250
+
+
+def test_a_result_that_a_hook_replaced_is_listed_as_the_model_read_it() -> None:
+    talk = long_talk()
+    for outcome in talk.outcomes:
+        assert isinstance(outcome, Success)
+        outcome.content = f"hidden from the model, {outcome.call_id}"
+    fitted = talk.fitted(talk.size // 2)
+    assert fitted is not None
+    assert any("read: done: result" in message.content for message in fitted)
+    assert not any("hidden" in message.content for message in fitted)

@@ -1,11 +1,14 @@
 """Recall: the model reads more of a result that it saw in part."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from flyball import Agent, Limits, tool
 from flyball.event import ToolEnded, ToolStarted
+from flyball.outcome import Success
+from flyball.progress import Order, Point, Progress, ReplaceResult
 from flyball.result import Result
 from flyball.testing import Line, ScriptDriver, ScriptedModel, assert_honest, call, say, together
 
@@ -97,3 +100,28 @@ def test_a_limited_run_counts_the_tokens_of_the_offered_tool() -> None:
     )
     before, after = (model.requests[1].tools for model in (plain, with_recall))
     assert len(after) == len(before) + 1
+
+
+class TestReplaced:
+    """A hook hides a result from the model. No other way may show it."""
+
+    @staticmethod
+    def hide(point: Point, progress: Progress, about: object = None, /) -> Sequence[Order]:
+        hidden = point is Point.TOOL_ENDED and isinstance(about, Success) and about.tool == "read"
+        return [ReplaceResult("hidden")] if hidden else ()
+
+    def check(self, model: ScriptedModel) -> None:
+        texts = [message.content for request in model.requests for message in request.messages]
+        assert "hidden" in texts
+        assert not any("page" in text for text in texts)
+
+    def test_a_replaced_result_cannot_be_recalled(self) -> None:
+        result, model = run(call("read"), recall(0), say("x"), hooks=[self.hide])
+        assert [outcome.status for outcome in result.tool_results] == ["done", "failed"]
+        self.check(model)
+
+    @pytest.mark.parametrize("duplicates", ["reject", "reuse"])
+    def test_an_equal_call_is_answered_with_what_the_model_read(self, duplicates: Any) -> None:
+        result, model = run(call("read"), call("read"), say("x"), hooks=[self.hide], duplicates=duplicates)
+        assert result.tool_results[1].same_as == "call-0"
+        self.check(model)

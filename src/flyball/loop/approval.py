@@ -21,6 +21,7 @@ from . import duplicates, shared_budget
 from .effects import Decide, Extend, Flow
 from .ending import End
 from .orders import call_hooks
+from .plan import Prepared
 from .state import RunState
 from .stopping import check_end
 
@@ -71,18 +72,23 @@ def _build_question(run: RunState, call: Call) -> Question | None:
     is_skipped = duplicates.is_skipped(run, call, prepared)
     if is_skipped and not run.spec.rules.need_approval:
         return None
-    needed = _ask_rules(run, call) or prepared.tool.needs_approval(prepared.values)
+    needed = _ask_rules(run, call) or (not prepared.tool.is_client and prepared.tool.needs_approval(prepared.values))
     if needed is False and run.signals.failure is None:
         run.approvals.verdicts[call.id] = Verdict(True)
         return None
     if is_skipped:  # if an earlier call of the batch changes that, this one lacks its approval and is denied
         return None
     arguments = prepared.redacted_arguments
-    if prepared.tool.is_client:
-        text = f"What is the result of {call.name} with {format_arguments(arguments)}?"
-        return Question(call.id, text, About.CLIENT_TOOL, call.name, to_jsonable(prepared.values))
     text = needed if isinstance(needed, str) else f"May {call.name} be called with {format_arguments(arguments)}?"
     return Question(call.id, text, About.CALL, call.name, to_jsonable(arguments))
+
+
+def ask_for_result(run: RunState, prepared: Prepared) -> Flow[Verdict]:
+    """Ask the caller of the run for the result of a call of a client tool. The question stays open at first."""
+    call = prepared.call
+    text = f"What is the result of {call.name} with {format_arguments(prepared.redacted_arguments)}?"
+    question = Question(call.id, text, About.CLIENT_TOOL, call.name, to_jsonable(prepared.values))
+    return (yield from _ask_person(run, question))
 
 
 def _ask_rules(run: RunState, call: Call) -> str | None:

@@ -6,6 +6,7 @@ The run ends when they have ended, or cancels them and tells so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from ..event import ToolStarted
 from ..outcome import Failure, Outcome, Success
@@ -19,7 +20,7 @@ from .ending import ContinueReason, End
 from .plan import Prepared
 from .shared_budget import flush
 from .state import RunState
-from .stopping import check_end, is_over
+from .stopping import check_end
 
 COLLECT = "collect"
 """Name of the tool that waits for child runs."""
@@ -27,47 +28,52 @@ _CLOSING_S = 5.0
 """Seconds that cancelled child runs have to end."""
 
 
-def settle_received(run: RunState, background: BackgroundRuns) -> None:
-    """Settle child runs that have ended."""
+def settle_received(run: RunState, background: BackgroundRuns, *, is_closing: bool = False) -> None:
+    """Settle child runs that have ended. `is_closing` says that the end of the run cancels those that have not."""
     received, background.received = background.received, []
     for done in received:
         task = background.open.pop(done.run_id, None)
         if task is not None:
             end_child(run, task, done.result)
+            run.repetition.forget_reads()
             run.children = [*run.children, done.result]
             background.ended[task.handle] = task, done.result
             background.unread.append(task.handle)
+            if is_closing and done.result.stop is Stop.CANCELLED:
+                background.cancelled = (*background.cancelled, done.run_id)
+
+
+def defer_answer(run: RunState, background: BackgroundRuns) -> bool:
+    """Return True if the model's last answer does not count yet: there are child runs whose results it has not read."""
+    settle_received(run, background)
+    background.answer_waits = bool(background.open or background.unread) and not run.spec.behaviour.single_turn
+    return background.answer_waits
 
 
 def continue_turns(run: RunState, background: BackgroundRuns, step: ContinueReason | End) -> Flow[ContinueReason | End]:
-    """Return the next step after a turn.
-
-    Before the model's last answer counts, all child runs end, and the model reads their results. A run that a tool or a
-    policy has completed does not wait.
-    """
+    """Return the next step after a turn. If an answer was deferred, all child runs end, and the model reads them."""
     settle_received(run, background)
-    is_last_answer = isinstance(step, End) and step.stop is Stop.COMPLETED and not run.progress.calls
-    is_last_answer = is_last_answer and not run.spec.behaviour.single_turn
-    if isinstance(step, End) and not is_last_answer:
+    answer_waits, background.answer_waits = background.answer_waits, False
+    if isinstance(step, End):
         return step
-    if is_last_answer and background.open:
-        end = yield from _wait(run, background, tuple(background.open), run.budget.work_at)
+    if answer_waits:
+        end = yield from _wait(run, background, tuple(background.open))
         if end is not None:
             return end
-    if not background.unread:
+    if background.unread:
+        _add_results(run, background)
+    if not answer_waits:
         return step
-    _add_results(run, background)
-    return ContinueReason.STEERED if is_last_answer else step
+    run.add_steered()
+    return ContinueReason.STEERED
 
 
 def close_background(run: RunState, background: BackgroundRuns, end: End) -> Flow[None]:
     """Cancel child runs that are open when the run ends. The report reads what became of them."""
     settle_received(run, background)
     if background.open:
-        background.cancelled = (*background.cancelled, *background.open)
         yield from flush(run)
         yield from run.perform(Wait(run.clock.at + _CLOSING_S, tuple(background.open), cancel=True))
-        settle_received(run, background)
         abandon_open(run, background)
     if background.unread and end.stop not in (Stop.COMPLETED, Stop.PAUSED):
         _add_results(run, background)
@@ -75,11 +81,11 @@ def close_background(run: RunState, background: BackgroundRuns, end: End) -> Flo
 
 def abandon_open(run: RunState, background: BackgroundRuns) -> None:
     """Give child runs without a result one: they did not end in time. Their whole reservation counts as used."""
-    for task in tuple(background.open.values()):
-        background.cancelled = tuple(dict.fromkeys((*background.cancelled, task.run_id)))
+    settle_received(run, background, is_closing=True)
+    for task in background.open.values():
         result = Result(stop=Stop.CANCELLED, stopped_by="parent", run_id=task.run_id)
         background.received.append(ChildDone(task.run_id, result))
-    settle_received(run, background)
+    settle_received(run, background, is_closing=True)
 
 
 def collect_results(run: RunState, background: BackgroundRuns, prepared: Prepared) -> Flow[Outcome]:
@@ -96,10 +102,8 @@ def collect_results(run: RunState, background: BackgroundRuns, prepared: Prepare
             return Failure(call_id=call.id, tool=call.name, kind="UnknownRun", error=error)
         asked.append(task)
     seconds = values["seconds"]
-    until = run.budget.work_at if seconds is None else min(run.budget.work_at, run.clock.at + seconds)
-    waited = tuple(task.run_id for task in asked if task.run_id in background.open)
-    if waited:
-        yield from _wait(run, background, waited, until)
+    until = inf if seconds is None else run.clock.at + seconds
+    yield from _wait(run, background, tuple(task.run_id for task in asked), until)
     done = [background.ended[task.handle] for task in asked if task.handle in background.ended]
     background.unread = [handle for handle in background.unread if handle not in {task.handle for task, _ in done}]
     still = [f"- {task.handle}: {task.spec.name}" for task in asked if task.run_id in background.open]
@@ -114,18 +118,19 @@ def collect_results(run: RunState, background: BackgroundRuns, prepared: Prepare
     )
 
 
-def _wait(run: RunState, background: BackgroundRuns, runs: tuple[str, ...], until: float) -> Flow[End | None]:
+def _wait(run: RunState, background: BackgroundRuns, runs: Sequence[str], until: float = inf) -> Flow[End | None]:
     """Wait until these child runs have ended. Return the end of the run if it must end meanwhile."""
-    yield from flush(run)
-    while (
-        not is_over(run) and run.clock.at < until and (open_runs := tuple(id for id in runs if id in background.open))
-    ):
-        before = run.clock.at
-        yield from run.perform(Wait(until, open_runs))
+    while True:
+        end, open_runs = check_end(run), tuple(run_id for run_id in runs if run_id in background.open)
+        last = min(until, run.budget.work_at)  # which may have been extended
+        if end is not None or not open_runs or run.clock.at >= last:
+            return end
+        yield from flush(run)
+        before = run.clock.at, len(background.open)
+        yield from run.perform(Wait(last, open_runs))
         settle_received(run, background)
-        if run.signals.has_stop or (run.clock.at == before and len(open_runs) == len(background.open)):
-            break
-    return check_end(run)
+        if before == (run.clock.at, len(background.open)):  # the driver does not know them
+            return check_end(run)
 
 
 def _add_results(run: RunState, background: BackgroundRuns) -> None:

@@ -12,7 +12,7 @@ from .effects import ChildDone
 class BackgroundRuns:
     """Child runs of one run that work in the background."""
 
-    __slots__ = ("cancelled", "ended", "open", "received", "unread")
+    __slots__ = ("answer_waits", "cancelled", "ended", "open", "received", "unread")
 
     def __init__(self) -> None:
         self.open: dict[str, ChildTask] = {}
@@ -23,6 +23,8 @@ class BackgroundRuns:
         """Child runs that have ended, by handle."""
         self.unread: list[str] = []
         """Handles of ended child runs whose results the model has not read."""
+        self.answer_waits = False
+        """True if the model has given its last answer, which does not count before it has read all results."""
         self.cancelled: tuple[str, ...] = ()
         """Ids of child runs that were cancelled because the run ended."""
 

@@ -10,6 +10,7 @@ from ..outcome import Success
 from ..progress import Complete, Continue, Decision, Unfinished
 from ..request import Finish, Reply
 from ..result import Stop
+from .background import defer_answer
 from .ending import End
 from .orders import emit_refusals
 from .recall import read_whole
@@ -36,7 +37,7 @@ def handle_final_reply(run: RunState, reply: Reply) -> End | None:
     cancelled = run.signals.find_cancellation()  # an answer that came in time counts, even if the time is over now
     if cancelled is not None:
         return cancelled
-    if run.signals.steered:
+    if run.signals.steered or (run.background is not None and defer_answer(run, run.background)):
         return None
     return _decide_end(run)
 

@@ -12,6 +12,7 @@ from .ending import End
 from .orders import call_hooks
 from .plan import Prepared, ToolFacts
 from .repetition import Key, Loop, build_call_key
+from .request_view import read_result_texts
 from .state import RunState
 
 _ALLOW = Duplicates.ALLOW  # a global is faster than an enum member
@@ -38,7 +39,7 @@ def answer_duplicate(run: RunState, call: Call, tool: ToolFacts) -> Outcome | No
     if policy is _ALLOW:
         return None
     earlier = _find_earlier_success(run, run.repetition.call_keys[call.id], tool)
-    return None if earlier is None else _build_duplicate_outcome(call, earlier, policy)
+    return None if earlier is None else _build_duplicate_outcome(run, call, earlier, policy)
 
 
 def is_skipped(run: RunState, call: Call, prepared: Prepared) -> bool:
@@ -51,18 +52,22 @@ def is_skipped(run: RunState, call: Call, prepared: Prepared) -> bool:
 
 
 def _find_earlier_success(run: RunState, key: Key, tool: ToolFacts) -> Success | None:
-    """Return the result of an equal call; None while a call hangs, because it may still change something."""
+    """Return the result of an equal call; None if a call that hangs, or a child run, may have changed something."""
     if (tool.duplicates or run.spec.behaviour.duplicates) is _ALLOW or run.hung > 0:
         return None
+    if run.background is not None and run.background.open:
+        run.repetition.forget_reads()
     return run.repetition.find_success(key)
 
 
-def _build_duplicate_outcome(call: Call, earlier: Success, policy: Duplicates) -> Outcome:
+def _build_duplicate_outcome(run: RunState, call: Call, earlier: Success, policy: Duplicates) -> Outcome:
+    shown = read_result_texts(run.messages.history).get(earlier.call_id, earlier.text)
+    content = earlier.content if shown == earlier.text else shown  # a hook has replaced it
     if policy is Duplicates.REUSE:
         return Success(
             call_id=call.id,
             tool=call.name,
-            content=earlier.content,
+            content=content,
             value=earlier.value,
             artifact=earlier.artifact,
             ends_run=earlier.ends_run,
@@ -74,7 +79,7 @@ def _build_duplicate_outcome(call: Call, earlier: Success, policy: Duplicates) -
         call_id=call.id,
         tool=call.name,
         reason=Reason.DUPLICATE,
-        message=f"{message}\n{earlier.content}",
+        message=f"{message}\n{content}",
         artifact=earlier.artifact,
         same_as=earlier.call_id,
     )

@@ -215,9 +215,10 @@ def _reserve_request(run: RunState, request: Request, tokens: int) -> tuple[Hold
     if held is None:
         short = spending.find_short_budgets(tokens, run.model.card.min_output_tokens)
         end = refuse_budget(run, next(iter(short), "tokens"), tokens)
-        if request.model != run.model.name:
-            return None
-        held = hold_reply(run, tokens, max_output)  # a rule may have raised the limit when it heard of that
+        if check_end(run) is None:  # a hook that heard of it may have ended the run
+            if request.model != run.model.name:
+                return None
+            held = hold_reply(run, tokens, max_output)  # or a rule may have raised the limit
         if held is None:
             if run.likely is not None:
                 run.likely.forget()
@@ -228,8 +229,10 @@ def _reserve_request(run: RunState, request: Request, tokens: int) -> tuple[Hold
 
 
 def hold_reply(run: RunState, tokens: int, max_output: int | None) -> tuple[Holds, int | None] | None:
-    """Reserve the input and the longest affordable reply. None if a budget refuses that, or the provider so short a
-    reply."""
+    """Reserve the input and the longest affordable reply.
+
+    None if a budget refuses that, or if the provider accepts no reply so short.
+    """
     held = run.spending.hold_up_to(tokens, max_output)
     if held is None or held[1] is None or held[1] >= run.model.card.min_output_tokens:
         return held

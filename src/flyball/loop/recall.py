@@ -12,6 +12,7 @@ from .._internal.jsonable import to_jsonable
 from ..event import ToolStarted
 from ..outcome import Artifact, Failure, Outcome, Success
 from .plan import Prepared
+from .request_view import read_result_texts
 from .state import RunState
 
 _MAX_CHARACTERS = 8_000
@@ -42,13 +43,18 @@ def read_artifact(run: RunState, prepared: Prepared) -> Outcome:
     """Return the outcome of a claimed call of `read_artifact`."""
     call, values = prepared.call, prepared.values
     run.recorder.emit(ToolStarted, call.id, call.name, prepared.redacted_arguments)
-    for outcome in run.progress.results:
-        if outcome.artifact is not None and outcome.artifact.id == values["id"] and outcome.same_as is None:
-            text = _cut(read_whole(outcome), values["offset"], values["length"])
-            return Success(call_id=call.id, tool=call.name, content=text, value=text)
-    known = dict.fromkeys(outcome.artifact.id for outcome in run.progress.results if outcome.artifact is not None)
-    error = f"this run has no artifact {values['id']!r}; it has {', '.join(known) or 'none'}"
-    return Failure(call_id=call.id, tool=call.name, kind="UnknownArtifact", error=error)
+    shown = read_result_texts(run.messages.history)
+    readable = {
+        outcome.artifact.id: outcome
+        for outcome in run.progress.results
+        if outcome.artifact is not None and outcome.same_as is None and shown.get(outcome.call_id) == outcome.text
+    }  # not those that a hook replaced: the model must not read them
+    outcome = readable.get(values["id"])
+    if outcome is None:
+        error = f"this run has no artifact {values['id']!r}; it has {', '.join(readable) or 'none'}"
+        return Failure(call_id=call.id, tool=call.name, kind="UnknownArtifact", error=error)
+    text = _cut(read_whole(outcome), values["offset"], values["length"])
+    return Success(call_id=call.id, tool=call.name, content=text, value=text)
 
 
 def read_whole(outcome: Outcome) -> str:

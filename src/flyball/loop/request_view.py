@@ -197,7 +197,7 @@ def fit_messages(
     max_tokens -= sum(map(estimate_message_tokens, task))
     if max_tokens < 0:
         return None
-    lines = _format_calls(outcomes, max_tokens // 2)
+    lines = _format_calls(outcomes, history, max_tokens // 2)
     middle = [make_message(lines)] if lines else []
     max_tokens -= sum(map(estimate_message_tokens, middle))
     first = _find_newest_start(history, max_tokens)
@@ -213,12 +213,12 @@ def _find_task(history: Sequence[Message], initial_count: int) -> int:
     return len(history)
 
 
-def _format_calls(outcomes: Sequence[Outcome], max_tokens: int) -> str:
-    """Return one line for each of the newest calls that fit; empty if none does."""
-    lines: list[str] = []
+def _format_calls(outcomes: Sequence[Outcome], history: Sequence[Message], max_tokens: int) -> str:
+    """Return one line for each of the newest calls that fit, as the model read them; empty if none does."""
+    lines, shown = list[str](), read_result_texts(history)
     left = max_tokens - estimate_tokens(_CALLS_HEADER.format(0)) - 8
     for outcome in reversed(outcomes):
-        line = format_outcome(outcome)
+        line = format_outcome(outcome, shown.get(outcome.call_id))
         left -= estimate_tokens(line) + 1
         if left < 0:
             break
@@ -228,12 +228,18 @@ def _format_calls(outcomes: Sequence[Outcome], max_tokens: int) -> str:
     return "\n".join([_CALLS_HEADER.format(len(outcomes)), *reversed(lines)])
 
 
+def read_result_texts(history: Sequence[Message]) -> dict[object, str]:
+    """Return the results as the model reads them, by call id. A hook may have replaced some."""
+    results = (message for message in history if message.type is MessageType.TOOL_RESULT)
+    return {(message.payload or {}).get("call_id"): message.content for message in results}
+
+
 _CALLS_HEADER = "(Earlier messages are left out. {} calls were made:)"
 
 
-def format_outcome(outcome: Outcome) -> str:
-    """Return a call in one line: the tool, its outcome, and the start of its result."""
-    text = " ".join(outcome.text[: _MAX_LINE_CHARACTERS * 2].split())
+def format_outcome(outcome: Outcome, text: str | None = None) -> str:
+    """Return a call in one line: the tool, its outcome, and the start of its result, or of `text` in its place."""
+    text = " ".join((outcome.text if text is None else text)[: _MAX_LINE_CHARACTERS * 2].split())
     shown = truncate(text, _MAX_LINE_CHARACTERS)
     return f"- {outcome.tool}: {outcome.status.value.replace('_', ' ')}: {shown}"
 

@@ -10,7 +10,7 @@ from .. import event
 from ..budget.model_spending import ModelSpending
 from ..budget.spending import Spending
 from ..errors import UnknownBudget
-from ..outcome import Success
+from ..outcome import Outcome, Success
 from ..person import Question, Verdict
 from ..progress import Evidence, Progress, RunPace
 from ..recorder import Recorder
@@ -26,7 +26,7 @@ from .effects import Append, ChildDone, Effect, Extend, Flow, Grant, Hung, Late,
 from .evidence import EvidenceTracker
 from .hooks import Hooks
 from .messages import MessageLog
-from .plan import Plan
+from .plan import Plan, Prepared
 from .repetition import Repetition
 from .signals import StopSignals
 
@@ -251,7 +251,7 @@ class SharedBudget:
 
 
 class Approvals:
-    """Questions that wait for a person, and the verdicts on the calls of the current batch."""
+    """Questions without an answer, and what was decided about the calls of the current batch."""
 
     questions: Sequence[Question] = ()
     """Questions without an answer."""
@@ -260,10 +260,12 @@ class Approvals:
     def __init__(self) -> None:
         self.verdicts: dict[str, Verdict] = {}
         """Verdicts by call id."""
+        self.planned: dict[str, Prepared | Outcome] = {}
+        """Calls of client tools, by id: claimed, or the outcome of those that are not made."""
 
     def start_batch(self) -> None:
-        """Forget the verdicts of the last batch."""
-        self.verdicts = {}
+        """Forget the calls of the last batch."""
+        self.verdicts, self.planned = {}, {}
 
     def add_open_question(self, question: Question) -> None:
         """Note a question that no person has answered."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from ..event import Refunded, ToolEnded, ToolStarted
 from ..outcome import BaseOutcome, Cancelled, Denied, Outcome, Reason, Status, Success, Timeout
+from ..person import Verdict
 from ..progress import Point, apply_changes
 from ..request import Call, Finish
 from . import approval, children, duplicates, shared_budget
@@ -16,8 +17,9 @@ from .orders import call_hooks, emit_refusals
 from .plan import Prepared
 from .recall import offer_recall, read_artifact
 from .state import RunState, SharedBudget
-from .stopping import is_over
+from .stopping import check_end, is_over
 
+_NOT_ASKED = "the caller of the run was not asked for its result"
 _CALLED, _TOOL_ENDED, _DONE = Point.TOOL_CALLED, Point.TOOL_ENDED, Status.DONE  # globals are faster than enum members
 
 
@@ -25,15 +27,15 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
     """Make the calls of a turn: group after group, those of a group in parallel."""
     outcomes: list[Outcome] = []
     run.progress.outcomes = outcomes
-    shared, tools = run.shared, run.spec.tools
+    shared, tools, planned = run.shared, run.spec.tools, run.approvals.planned
     group_n = run.messages.next_n if len(calls) > 1 else None
     for group in run.admission.group_calls(calls):
         started: list[Prepared] = []
         others: dict[str, Outcome] = {}
         """Outcomes of the calls that no driver makes, by call id."""
         for call in group:
-            ready = _prepare_call(run, call)
-            if shared is not None and not isinstance(ready, BaseOutcome):
+            ready = planned.get(call.id) or _prepare_call(run, call)
+            if shared is not None and call.id not in planned and not isinstance(ready, BaseOutcome):
                 ready = yield from _claim_shared(run, shared, ready)
             if isinstance(ready, BaseOutcome):
                 others[call.id] = ready
@@ -45,8 +47,8 @@ def make_calls(run: RunState, calls: Sequence[Call]) -> Flow[Sequence[Outcome]]:
                 others[call.id] = read_artifact(run, ready)
             else:
                 started.append(ready)
-        if shared is not None:
-            _withdraw_if_over(run, shared, started, others)
+        if shared is not None or planned:
+            _withdraw_if_over(run, started, others)
         made: Sequence[Outcome] = ()
         if started:
             _record_start(run, started)
@@ -83,16 +85,64 @@ def _claim_shared(run: RunState, shared: SharedBudget, prepared: Prepared) -> Fl
     return denied or prepared
 
 
-def _withdraw_if_over(run: RunState, shared: SharedBudget, started: list[Prepared], others: dict[str, Outcome]) -> None:
-    """Withdraw all claimed calls if the run was cancelled, or its time ended, while it waited for a grant."""
+def _withdraw_if_over(run: RunState, started: list[Prepared], others: dict[str, Outcome]) -> None:
+    """Withdraw all claimed calls if the run was cancelled, or its time ended, while it waited for an answer."""
     if not is_over(run):
         return
     for ready in started:
-        for budget in run.admission.refund(ready, "call_never_made"):
-            run.recorder.emit(Refunded, budget, 1, "call_never_made")
-        shared.refund("call_never_made", ready.counts)
+        _refund_call(run, ready)
         others[ready.call.id] = _build_too_late(run, ready.call)
     started.clear()
+
+
+def _refund_call(run: RunState, ready: Prepared) -> None:
+    """Refund a claimed call that is not made."""
+    for budget in run.admission.refund(ready, "call_never_made"):
+        run.recorder.emit(Refunded, budget, 1, "call_never_made")
+    if run.shared is not None:
+        run.shared.refund("call_never_made", ready.counts)
+
+
+def plan_client_calls(run: RunState, calls: Sequence[Call]) -> Flow[None]:
+    """Claim the calls of client tools, and ask the caller of the run for their results.
+
+    The caller makes a call as soon as it is asked for the result, so whatever may deny the call comes before that.
+    """
+    planned = run.approvals.planned
+    for call in calls:
+        prepared = run.admission.read(call)
+        if isinstance(prepared, BaseOutcome) or not prepared.tool.is_client:
+            continue
+        if check_end(run) is not None or duplicates.is_skipped(run, call, prepared):
+            run.approvals.verdicts[call.id] = Verdict(False, _NOT_ASKED)
+            continue
+        ready = _prepare_call(run, call)
+        if run.shared is not None and not isinstance(ready, BaseOutcome):
+            ready = yield from _claim_shared(run, run.shared, ready)
+        if not isinstance(ready, BaseOutcome):
+            ready = (yield from _ask_client(run, ready)) or ready
+        if isinstance(ready, BaseOutcome) and run.evidence is not None:
+            run.evidence.withdraw(ready)
+        planned[call.id] = ready
+
+
+def _ask_client(run: RunState, ready: Prepared) -> Flow[Outcome | None]:
+    """Ask for the result of a claimed call. Return its outcome if the caller of the run does not make it."""
+    yield from shared_budget.flush(run)
+    verdict = None
+    if check_end(run) is None:  # a signal may have come with a grant
+        verdict = yield from approval.ask_for_result(run, ready)
+        if verdict.approved is not False:
+            ready.answer = verdict.text
+            return None
+    _refund_call(run, ready)
+    if verdict is None and is_over(run):
+        return _build_too_late(run, ready.call)
+    return _build_denied(
+        ready.call,
+        Reason.APPROVAL,
+        _NOT_ASKED if verdict is None else verdict.text or "the caller of the run refused it",
+    )
 
 
 def _build_too_late(run: RunState, call: Call) -> Outcome:

@@ -19,7 +19,7 @@ from .model_request import ask_model
 from .orders import call_hooks, emit_count_changes
 from .state import RunState
 from .stopping import check_end, is_over, refuse_budget
-from .tool_calls import cancel_open_calls, deny_calls, deny_incomplete, make_calls
+from .tool_calls import cancel_open_calls, deny_calls, deny_incomplete, make_calls, plan_client_calls
 
 # Globals are faster than enum members on Python 3.11.
 _STARTED, _ENDED = Point.TURN_STARTED, Point.TURN_ENDED
@@ -115,6 +115,7 @@ def _finish_reply(run: RunState, reply: Reply, calls: Sequence[Call]) -> Continu
 def _make_approved_calls(run: RunState, calls: Sequence[Call]) -> Flow[ContinueReason | End]:
     """Make the calls that a person approves. Return why the run continues, or its end."""
     calls = yield from request_approvals(run, calls)
+    yield from plan_client_calls(run, calls)
     if run.approvals.questions and not is_over(run):
         deny_calls(run, calls, Reason.APPROVAL, "the run waits for a person, and until then no call is made")
         return check_end(run) or End(Stop.PAUSED)

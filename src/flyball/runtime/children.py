@@ -271,11 +271,11 @@ class ChildRunner(ToolRunner):
             await anyio.sleep(max(self.stall_s / 20, self.stall_s - max(idle.values(), default=0.0)))
 
     async def _drive_when_free(self, task: ChildTask, until: float) -> None:
-        """Drive one child run to its end, as soon as child runs may start and fewer than `max_concurrent` do."""
-        await self._wait_while_paused()
+        """Drive one child run to its end, as soon as fewer than `max_concurrent` are in progress and no pause lasts."""
         # With `fast_acquire` no other task runs in between, so child runs start in their order.
         self._semaphore = self._semaphore or anyio.Semaphore(self.max_concurrent, fast_acquire=True)
         async with self._semaphore:
+            await self._wait_while_paused()  # in its place, because the pause may begin while it waits for one
             await self._drive_child(task, until)
 
     async def _wait_while_paused(self) -> None:

@@ -45,7 +45,7 @@ def resume_run(driver: RunDriver, history: RunHistory, journal: EffectJournal) -
         case Ask() if started is not None:
             journal.record_replayed(effect)
             return driver.send_answer(effect, _INTERRUPTED)
-        case Append() | Wait() if started is not None:  # messages were written in one commit with their start
+        case Append() | Wait(runs=()) if started is not None:  # messages were written in one commit with their start
             journal.record_replayed(effect)
             return driver.send_answer(effect, None)
         case Act() if started is not None:

@@ -118,6 +118,6 @@ def _refuse_call() -> None:
 
 
 def _read_answer(context: ToolContext | None) -> Any:
-    if context is None:
+    if context is None or not context.answer:
         return _refuse_call()
-    return json.loads(context.answer or "null")
+    return json.loads(context.answer)
