@@ -160,7 +160,8 @@ def test_a_server_that_rejects_or_is_gone_is_explained_without_words_of_python(t
         url = f"{server.url}/v1"
         rejected = typed("run", "Go.", f"--model={url}#m")
     gone = typed("run", "Go.", f"--model={url}#m")
-    for done, hint in ((rejected, "(no key was sent; set FLYBALL_API_KEY)"), (gone, f"a server runs at {url} (given with the model)")):
+    hints = "(no key was sent; set FLYBALL_API_KEY)", f"a server runs at {url} (given with the model)"
+    for done, hint in zip((rejected, gone), hints, strict=True):
         [failed] = [line for line in done.stderr.splitlines() if line.startswith("failed ")]
         assert (done.returncode, hint in failed, PYTHON_WORDS.search(failed)) == (1, True, None), failed
 
