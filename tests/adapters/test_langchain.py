@@ -23,22 +23,31 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 from pydantic import BaseModel, Field, SecretStr
 
-from flyball import Limits, Result
+from flyball import Limits, Result, Usage
 from flyball.adapters import AdapterOptions, langchain, result_of
 from flyball.adapters.frameworks import AdapterWarning
 from flyball.adapters.langchain_middleware import GovernMiddleware
 from flyball.budget.price import TokenPrice
 from flyball.errors import UsageError
+from flyball.models.scripted import say
 from flyball.person import Question
 from flyball.rules import RuleSet
 from flyball.store import MemoryStore
 from flyball.testing import RuleFolder
-from flyball.testing.server import LoopingProvider, status
+from flyball.testing.server import LoopingProvider, sent, status
 
 create_agent: Any = agents.create_agent
 TASK: Any = {"messages": [HumanMessage("Count.")]}
 Reply = AIMessage | Callable[["Script", list[BaseMessage], dict[str, Any]], AIMessage]
 USAGE = {"input_tokens": 20, "output_tokens": 5, "total_tokens": 25, "input_token_details": {"cache_read": 8}}
+
+
+CACHE_USAGE = {
+    "input_tokens": 100,
+    "output_tokens": 10,
+    "cache_read_input_tokens": 800,
+    "cache_creation_input_tokens": 50,
+}
 
 
 class Script(BaseChatModel):
@@ -272,6 +281,15 @@ def test_money_is_limited_by_the_name_of_the_model() -> None:
     result = middleware.result()
     assert result.stop == "budget"
     assert used(result, "usd") <= result.budgets["usd"].ceiling  # pyright: ignore[reportOperatorIssue]
+
+
+def test_tokens_of_a_cache_are_counted_at_their_price() -> None:
+    middleware = langchain.govern(Limits(usd=1))
+    with LoopingProvider(sent(say("Done."), usage=CACHE_USAGE)) as provider:
+        run(open_model("messages", provider.url), middleware)
+    result = middleware.result()
+    assert result.usage == Usage(input=950, output=10, cached=800, written=50)
+    assert result.cost == {"claude-haiku-4-5": int((100 * 1 + 800 * 0.1 + 50 * 1.25 + 10 * 5) * 1_000)}
 
 
 def test_money_limit_without_a_price_is_an_error_before_the_first_request() -> None:

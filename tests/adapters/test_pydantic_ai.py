@@ -37,13 +37,14 @@ from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from flyball import Limits, Result
+from flyball import Limits, Result, Usage
 from flyball.adapters import AdapterOptions, pydantic_ai, result_of
 from flyball.adapters.frameworks import AdapterWarning
 from flyball.errors import UsageError
+from flyball.models.scripted import say
 from flyball.rules import RuleSet
 from flyball.store import MemoryStore
-from flyball.testing.server import LoopingProvider, status
+from flyball.testing.server import LoopingProvider, sent, status
 
 
 class Text(BaseModel):
@@ -226,6 +227,24 @@ def test_tools_at_the_provider_are_counted_and_warned_of() -> None:
         returned = asyncio.run(pydantic_ai.run(agent, "Search.", limits=Limits(tool_calls=3)))
     assert len(warned) == 1
     assert result_of(returned).budgets["tool_calls"].used == 2
+
+
+def test_tokens_of_a_cache_are_counted_at_their_price() -> None:
+    usage = {
+        "input_tokens": 100,
+        "output_tokens": 10,
+        "cache_read_input_tokens": 800,
+        "cache_creation_input_tokens": 50,
+    }
+
+    async def main() -> Result:
+        with LoopingProvider(sent(say("Done."), usage=usage)) as provider:
+            async with open_model("messages", provider.url) as model:
+                return result_of(await pydantic_ai.run(Agent(model), "Go.", limits=Limits(usd=1)))
+
+    result = asyncio.run(main())
+    assert result.usage == Usage(input=950, output=10, cached=800, written=50)
+    assert result.cost == {"claude-haiku-4-5": int((100 * 1 + 800 * 0.1 + 50 * 1.25 + 10 * 5) * 1_000)}
 
 
 def test_calls_in_the_report_are_replaced_by_text() -> None:
