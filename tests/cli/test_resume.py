@@ -234,7 +234,7 @@ def test_nothing_is_kept_where_nobody_wants_it_or_it_cannot_be(typed: Typed, pla
     assert typed("run", "Dig.", *OPTIONS, "--turns=1", "-q", "--store=none").returncode == 3
     assert typed("run", "Dig.", *OPTIONS, "--turns=1", "-q", FLYBALL_STORE="memory:").returncode == 3
     assert not (place / "data").exists()
-    assert typed("why").stdout.splitlines()[-1] == "  --turns 2", "it cannot be resumed"
+    assert typed("why").stdout.splitlines()[-1] == "  the same command with --turns 2", "it cannot be resumed"
     (place / "data").write_text("in the way")
     unkept = typed("run", "Dig.", *OPTIONS, "--turns=1", "-q")
     assert (unkept.returncode, unkept.stdout) == (3, "Dug.\n")
