@@ -272,7 +272,7 @@ BOUNDED = {
     "gateway/providers.py": "keys and names of the user",
     "completion/report_words.py": "texts that report_check.py has cut",
     "chain/foreign.py": "HTTP servers bound a header, and each is read by an expression without repetition of its own",
-    "cli/commands/models.py": "names of the installed price list, matched at their start",
+    "cli/commands/models.py": "names of the installed price list, matched by fixed words",
     "models/responses.py": "the name of a model, which the user writes; the words of an error, at most 500 characters",
     "cli/age.py": "an age that the user types",
     "cli/hints.py": "an id of a run, matched by one class of characters",
@@ -282,6 +282,7 @@ BOUNDED = {
     "testing/plugin.py": "the names of tests",
     "toolbox/regex_worker.py": "runs in a process of its own, which is killed",
     "tool_rules/rules.py": "the place of a mistake, which is made here",
+    "wire/stream.py": "single bytes",
     "tools/signature.py": "docstrings, which are code of the user",
     "tools/mcp_client/session.py": "names of tools, matched by one class of characters",
 }
