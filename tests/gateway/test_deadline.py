@@ -25,13 +25,13 @@ SLOW = [("loop", call("add", a=1)), ("stream", say("", call("add", a=1)).streami
 @pytest.mark.parametrize(("mode", "line"), SLOW, ids=["whole", "dripping"])
 def test_slow_replies_leave_time_for_a_report(run: Run, mode: str, line: Line) -> None:
     with LoopingProvider(line.after(0.6), report=say("").streaming(*REPORT).after(0.6)) as provider:
-        ran = run(provider, "plain_agent.py", mode, limits=Limits(turns=100, seconds=3))
+        ran = run(provider, "plain_agent.py", mode, limits=Limits(turns=100, seconds=6))
     assert (ran.code, ran.stop) == (0, "deadline")
     [answer] = json.loads(ran.output)["answers"]
     # On a busy machine the report can come too late, and is written without the model then.
-    assert answer == REPORT or answer.startswith("Stopped by flyball: Maximum seconds (3 s) reached.")
+    assert answer == REPORT or answer.startswith("Stopped by flyball: Maximum seconds (6 s) reached.")
     assert provider.last_requests == 1 or answer != REPORT
-    assert ran.execution.result.seconds < 3
+    assert ran.execution.result.seconds < 6.5
 
 
 def test_a_request_that_hangs_becomes_the_last_one(run: Run) -> None:
