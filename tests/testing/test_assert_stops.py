@@ -76,11 +76,11 @@ class TestOutside:
     def test_the_text_of_a_run_outside_its_bounds_is_as_stored(self, snapshot: Callable[..., None]) -> None:
         with pytest.raises(AssertionError) as caught:
             assert_stops(stubborn(turns=3), within={"turns": 2, "usd": 0.00005, "stop": "failed"})
-        snapshot(re.sub(r"\d+\.\d+ s\b", "N s", str(caught.value).splitlines()[0]))
+        snapshot(str(caught.value).splitlines()[0])
 
     def test_time_is_a_bound_too(self) -> None:
         agent = Agent(model=ScriptedModel(say("hello").after(0.05)))
-        with pytest.raises(AssertionError, match=r"seconds: 0.\d+ s.* 0.01 s"):
+        with pytest.raises(AssertionError, match=r"seconds: [\d.]+ s.* 0.01 s"):
             assert_stops(agent, within={"seconds": 0.01})
 
 
