@@ -260,7 +260,7 @@ BOUNDED = {
     "cli/exec_command.py": "names of variables of the user",
     "gateway/door.py": "a path, which the server bounds, matched by classes of characters",
     "gateway/subscription.py": "names of headers, which HTTP libraries bound, each matched without repetition",
-    "gateway/programs/continue_dev.py": "lines of a file that the user writes, matched at their start or from a name on",
+    "gateway/programs/continue_dev.py": "lines of a file that the user writes, matched at their start or at a name",
     "gateway/programs/litellm_programs.py": "the name of a model, and names in a file, both of which the user writes",
     "gateway/programs/recognition.py": "the command line of the user",
     "gateway/programs/wrappers.py": "the command line of the user",
