@@ -13,8 +13,7 @@ from .codex import CODEX
 from .continue_dev import CONTINUE
 from .copilot import AMP, COPILOT
 from .gemini_cli import GEMINI_CLI, QWEN_CODE
-from .known_program import KnownProgram, SideRequest
-from .launch import Launch
+from .launch import KnownProgram, Launch, SideRequest
 from .litellm_programs import AIDER, LLM, MINI, OPEN_INTERPRETER
 from .opencode import OPENCODE
 from .pi import PI

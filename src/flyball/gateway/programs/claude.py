@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..environment import check_ways_around
-from .known_program import KnownProgram, SideRequest
-from .launch import Launch
+from .launch import KnownProgram, Launch, SideRequest
 from .settings_files import Json, get_nested, get_table
 
 _MANAGED = (Path("/etc/claude-code"), Path("/Library/Application Support/ClaudeCode"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from .known_program import KnownProgram
-from .launch import Launch
+from .launch import KnownProgram, Launch
 from .settings_files import Json, get_nested, get_table
 
 _VARIABLE = "CLINE_PROVIDER_SETTINGS_PATH"

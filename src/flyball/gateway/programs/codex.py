@@ -5,8 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from .known_program import KnownProgram, SideRequest
-from .launch import Launch
+from .launch import KnownProgram, Launch, SideRequest
 from .settings_files import Json, get_nested, get_table
 
 _LOCAL = frozenset({"ollama", "ollama-chat", "lmstudio", "oss"})

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from .known_program import KnownProgram
-from .launch import Launch
+from .launch import KnownProgram, Launch
 
 _PROVIDERS = {"anthropic": "anthropic", "openai": "openai", "gemini": "google"}
 _ADDRESSES = {"anthropic": "ANTHROPIC_BASE_URL", "openai": "OPENAI_BASE_URL", "google": "GOOGLE_GEMINI_BASE_URL"}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .known_program import KnownProgram
-from .launch import Launch
+from .launch import KnownProgram, Launch
 
 _ADDRESS, _KIND = "COPILOT_PROVIDER_BASE_URL", "COPILOT_PROVIDER_TYPE"
 _KEYS = ("COPILOT_PROVIDER_API_KEY", "COPILOT_PROVIDER_BEARER_TOKEN")

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..environment import check_ways_around
-from .known_program import KnownProgram, SideRequest
-from .launch import Launch
+from .launch import KnownProgram, Launch, SideRequest
 from .settings_files import Json, get_nested, get_table
 
 _SYSTEM = {

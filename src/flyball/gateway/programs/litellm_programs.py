@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from .known_program import KnownProgram
-from .launch import Launch
+from .launch import KnownProgram, Launch
 
 _READ = (
     "OPENAI_BASE_URL", "OPENAI_API_BASE", "OPENAI_API_KEY",

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from .known_program import KnownProgram, SideRequest
-from .launch import Launch
+from .launch import KnownProgram, Launch, SideRequest
 from .settings_files import Json, get_nested, get_table
 
 _VARIABLES = {

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .known_program import KnownProgram, SideRequest
-from .launch import Launch
+from .launch import KnownProgram, Launch, SideRequest
 from .settings_files import Json, get_nested, get_table
 
 _VARIABLE = "PI_CODING_AGENT_DIR"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
-from .known_program import KnownProgram
+from .launch import KnownProgram
 from .wrappers import get_name, iter_hidden, open_wrappers, skip_options
 
 _RUNNERS = {
