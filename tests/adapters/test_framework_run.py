@@ -78,7 +78,7 @@ def test_a_conversation_has_its_turns_and_then_one_report() -> None:
 
 def test_a_loop_that_ignores_the_end_of_its_conversation_gets_an_error() -> None:
     port, asked, replies = Port(), AskedModel(model="m", input_bytes=1), list[Reply]()
-    with pytest.raises(UsageError, match="went on after 10 replies"), open_run(Limits(turns=2)) as run:
+    with pytest.raises(UsageError, match="continued after 10 replies"), open_run(Limits(turns=2)) as run:
         while len(replies) < 50:
             replies.append(run.ask(run.conversations.find("one"), asked, port))
     assert (len(replies), len(port.edits)) == (13, 3)

@@ -123,7 +123,7 @@ class DetachableTask:
     async def run(self, work: Coroutine[Any, Any, T], owner: Detachable[T]) -> T:
         """Run `work` in a task of its own and return its result.
 
-        If the caller is cancelled, the owner is told, and the cancellation is raised after the end of the work.
+        If the caller is cancelled, the owner learns it, and the cancellation is raised after the end of the work.
         """
         cancelled: asyncio.CancelledError | None = None
         while True:

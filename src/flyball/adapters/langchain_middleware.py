@@ -195,7 +195,7 @@ class GovernMiddleware(Middleware):
         return run_id
 
     def _find(self, state: Any) -> AgentRun:
-        """Return the agent of a state. One that was interrupted goes on with its budgets."""
+        """Return the agent of a state. An interrupted one keeps its budgets."""
         run_id: str = state["flyball_run_id"]
         agent = self._agents.get(run_id)
         if agent is None or not agent.run.is_open:  # it goes on after its end, or in another process

@@ -260,7 +260,7 @@ def _is_call_block(block: Any, call_ids: Collection[str]) -> bool:
 
 
 def _read_usage(message: AIMessage) -> Usage | None:
-    """Return the usage of a message. LangChain counts the tokens of a cache in the input, whoever the provider is."""
+    """Return the usage of a message. LangChain counts cached tokens in the input, with every provider."""
     usage = cast("dict[str, Any] | None", message.usage_metadata)
     if usage is None:
         return None

@@ -336,7 +336,7 @@ def drop_calls(reply: Any, call_ids: Collection[str]) -> Any:
 
 @contextmanager
 def unmark_errors(module: Any) -> Generator[None]:
-    """Take away the status that LiteLLM gives to errors for which the provider sent none.
+    """Remove the status that LiteLLM adds to errors without a response of the provider.
 
     With it, a request that timed out would pass for one that was refused, and so is not billed.
     """

@@ -31,7 +31,7 @@ class CountedMessages:
     size: int = 0
 
     def count(self, messages: Sequence[T], count_bytes: Callable[[T], int]) -> int:
-        """Return the bytes of the messages, of which only new ones are counted."""
+        """Return the bytes of the messages. Only new ones are counted; the others are known."""
         if len(messages) < self.known or (self.known and messages[self.known - 1] is not self.newest):
             self.known, self.size = 0, 0
         self.size += sum(map(count_bytes, messages[self.known :]))

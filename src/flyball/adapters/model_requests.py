@@ -268,7 +268,7 @@ class ModelRequests:
         conversation.synthetic_replies += 1
         if conversation.synthetic_replies > _MAX_SYNTHETIC_REPLIES:
             raise UsageError(
-                f"{self._stop_sentence} The conversation went on after {_MAX_SYNTHETIC_REPLIES} replies that say so: "
+                f"{self._stop_sentence} The conversation continued after {_MAX_SYNTHETIC_REPLIES} replies that say so: "
                 "end the loop when a reply has no calls"
             )
         if conversation.turns:

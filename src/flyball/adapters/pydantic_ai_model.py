@@ -188,7 +188,7 @@ def _join_text(reply: ModelResponse) -> str:
 
 
 def _read_usage(reply: ModelResponse) -> Usage | None:
-    """Return the usage of a reply. pydantic-ai counts the tokens of a cache in the input, whoever the provider is."""
+    """Return the usage of a reply. pydantic-ai counts cached tokens in the input, with every provider."""
     usage = reply.usage
     details = usage.details or {}
     return parse_usage(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 AGENT = "exec"
 """Name of all programs in lists."""
 _LEASE_S = 30.0
-"""Seconds for which others take the program to be running, after the last sign of life."""
+"""Seconds after the last write during which other processes list the program as running."""
 _JOIN_S = 30.0
 
 
@@ -103,7 +103,7 @@ class ProgramRecord:
         store.keep(Step(run_id=self._run_id, events=events, finish=finish))
 
     def _keep(self, write: Callable[[Store], None]) -> None:
-        """Write to the store. The first failure is printed, and ends the recording; the program goes on."""
+        """Write to the store. The first failure is printed and ends the recording, not the program."""
         if self._store is None or self._is_broken:
             return
         try:

@@ -21,7 +21,7 @@ class Continuation:
         self._parts = 0
         """Blocks or items that the program has."""
         self._offset = 0
-        """Those of them that are from earlier replies."""
+        """Number of them that are from earlier replies."""
         self._items: list[Json] = []
         """Complete items of the responses API."""
         self._earlier: list[Json] = []
@@ -60,7 +60,10 @@ class Continuation:
             self._items.append(get_dict(data, "item"))
 
     def join(self, event: ReadEvent) -> ReadEvent | None:
-        """Return an event of a further reply as it stands behind the earlier ones; None if it would begin anew."""
+        """Return an event of a further reply, renumbered to follow the earlier ones.
+
+        None for an event that starts a stream.
+        """
         data = event.json
         if data is None or self._wire is GEMINI:
             return event

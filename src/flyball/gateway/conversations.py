@@ -17,7 +17,7 @@ _SESSION_HEADERS = (
 _MAX_CALL_IDS = 100_000
 _MIN_SUMMARY_CHARS, _SUMMARY_CHARS = 40, 200
 _SUMMARY_ITEMS = 4
-"""First messages of a history, of which one may have a summary."""
+"""Number of messages at the start of a history that may have a summary."""
 
 
 @dataclass(frozen=True, slots=True)

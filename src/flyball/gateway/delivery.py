@@ -47,12 +47,12 @@ class Delivery:
         return self._continuation.id if self._continuation.is_joined else self._made_id
 
     def begin_reply(self) -> None:
-        """Let a further reply stand behind what the program has of the one before."""
+        """Append the next reply to the one that the program has so far."""
         if self.is_started:
             self._continuation.begin_reply()
 
     async def start(self, status: int, headers: Headers) -> None:
-        """Begin a stream, or go on with it."""
+        """Begin a stream, unless it has begun."""
         if not self.is_started:
             self.is_started = True
             await self._send({"type": "http.response.start", "status": status, "headers": headers})

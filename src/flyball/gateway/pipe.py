@@ -138,7 +138,7 @@ class Pipe:
         return os.getpid() != self._pid
 
     def _check_process(self) -> None:
-        """Raise PipeBroken in a process that was forked meanwhile: the app goes on in the other one."""
+        """Raise PipeBroken in a process that was forked meanwhile: the app runs in the other one."""
         if self._is_forked:
             raise PipeBroken("the response belongs to the process that this one was forked from")
 

@@ -19,10 +19,10 @@ _MAX_SHARE = 10.0
 
 @dataclass(slots=True)
 class PlanWindow:
-    """Time for which a plan grants an amount, such as five hours. Shares are parts of the whole plan."""
+    """Window of a plan, such as five hours, with an amount of its own. Shares are parts of the whole plan."""
 
     first: float
-    """Share that was used when the run began, or when the window began anew."""
+    """Share that was used when the run began, or when a new window began."""
     last: float
     earlier: float = 0.0
     """Share that the run used in windows before this one."""
@@ -33,7 +33,7 @@ class PlanWindow:
         return self.earlier + max(0.0, self.last - self.first)
 
     def note(self, share: float) -> None:
-        """Record a reported share. A lower one means that the window began anew."""
+        """Record a reported share. A lower one means that a new window began."""
         if share < self.last:
             self.earlier, self.first = self.used, 0.0
         self.last = share

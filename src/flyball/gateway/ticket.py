@@ -35,7 +35,7 @@ class Ticket:
 
     @property
     def is_of_loop(self) -> bool:
-        """Whether it is a request of the program's loop, and none beside it."""
+        """True for a request of the program's loop, False for one beside it."""
         return self.side is None and self.inbound.route.access is Access.GOVERNED
 
     @property

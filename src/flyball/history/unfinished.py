@@ -92,7 +92,7 @@ def _build_program_facts(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def count_open_requests(events: Sequence[Mapping[str, Any]]) -> int:
-    """Return the number of requests that were sent and not answered, as far as the events tell."""
+    """Return the number of requests in the events that have no answer."""
     kinds = [JsonReader(event).text("event") for event in events]
     return kinds.count("model_requested") - kinds.count("model_replied")
 

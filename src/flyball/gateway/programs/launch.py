@@ -23,7 +23,7 @@ class SideRequest:
     """Marks of a request that a program makes beside its loop. All of them must be there."""
 
     name: str
-    """What the request is for."""
+    """Purpose of the request."""
     agents: tuple[str, ...]
     """Starts of the user agent. One of them must fit."""
     text: str = ""
@@ -47,15 +47,15 @@ class KnownProgram:
     version: str
     """Version it was tested with."""
     wires: tuple[str, ...]
-    """APIs that it asks, for people."""
+    """APIs that it asks, as texts for users."""
     example: str
     """Command line to paste, without `flyball exec --`."""
     enforced: str
-    """What holds, for people."""
+    """Limits that hold, as a text for users."""
     pointed_by: str
-    """What is done so that it asks the gateway, for people. Empty if it cannot be."""
+    """How it is pointed at the gateway, as a text for users. Empty if it cannot be."""
     escapes: tuple[str, ...] = ()
-    """What does not come through the gateway, for people."""
+    """Requests that do not come through the gateway, as texts for users."""
     elsewhere: tuple[str, ...] = ()
     """Options and commands of it with which another process, or its vendor, runs the loop. They are refused."""
     packages: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ class Launch:
         return Ungoverned(f"NOT GOVERNED: {title}{reason}: {remedy}{HOW_TO_RUN_ANYWAY}")
 
     def check_address(self, provider: str, variable: str, url: object, source: Path) -> None:
-        """Refuse an address in a file of the project: the key of the user would be sent to whoever wrote that file."""
+        """Refuse an address in a file of the project: it would receive the user's key."""
         if isinstance(url, str) and url and url != self.environment.get(variable) and provider not in self.named:
             raise self.refuse(
                 f"{source} names an address, to which your key would be sent",

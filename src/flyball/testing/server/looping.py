@@ -137,7 +137,7 @@ class LoopingProvider(ModelServer):
 
 
 def count_choices(body: Json) -> int:
-    """Return the number of alternative replies that a request asks for, each of which is billed."""
+    """Return the number of alternative replies that a request asks for. Each is billed."""
     return get_int(body, "n") or get_int(get_dict(body, "generationConfig"), "candidateCount") or 1
 
 
