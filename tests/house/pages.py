@@ -1,6 +1,7 @@
 """Pages of the documentation, as a reader works through them."""
 
 import contextlib
+import gc
 import io
 import os
 import re
@@ -8,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+import warnings
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -82,6 +84,10 @@ class Session:
                 value.__exit__(None, None, None)
         os.environ.clear()
         os.environ.update(self.environment)
+        self.names.clear()
+        with warnings.catch_warnings():  # of a client that has outlived its event loop, as in programs of users
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
     def run(self, block: Block) -> None:
         if block.kind == "output" and self.is_left_out:
