@@ -126,6 +126,8 @@ class Recorder:
         """Return the kept events from a number on. Call it on the thread of the run."""
         rows, first = self._rows, max(seq, self.dropped)
         index, left = len(rows), self.seq - first
+        if left >= self._count_kept():  # more than there are, if numbers were skipped
+            return self.recorded_events[:]
         while left > 0:  # from the end, because few events are new
             index -= 1
             left -= isinstance(rows[index], Event | type)

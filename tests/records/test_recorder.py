@@ -167,3 +167,14 @@ def test_events_without_sinks_count_for_the_numbers_that_later_sinks_see() -> No
     recorder.emit(TurnStarted)
     assert seen == [1, 10]
     assert (recorder.seq, recorder.loop_event_count) == (11, 3)
+
+
+def test_events_are_read_from_a_number_on_also_after_numbers_were_skipped() -> None:
+    recorder = Recorder(HEADER)
+    recorder.emit(TurnStarted)
+    recorder.emit(TurnEnded)
+    assert [event.kind for event in recorder.read_since(1)] == ["turn_ended"]
+    recorder.skip_to(10)  # a run that is resumed in another process
+    recorder.emit(TurnStarted)
+    assert [event.kind for event in recorder.read_since(10)] == ["turn_started"]
+    assert [event.kind for event in recorder.read_since(0)] == ["turn_started", "turn_ended", "turn_started"]
