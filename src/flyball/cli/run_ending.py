@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..result import Result
 
 _HEAD_WIDTH = 8
+_UNKNOWN_COST = "cost not known"
 
 
 def print_ending(result: Result, stored: bool, console: Console) -> None:
@@ -63,8 +64,11 @@ def summarize_ending(result: Result, *, with_next: bool) -> str:
     `with_next` adds the next command. Its amounts are twice those of the whole run.
     """
     reason = "It completed." if result.stop is Stop.COMPLETED else format_reason(result)
-    used = ", ".join((*_iter_counts(result), _format_cost(result)))
-    parts = [reason[:1].upper() + reason[1:], f"It used {used} in {_format_time(result)}.", *result.list_remarks()]
+    cost, time = _format_cost(result), _format_time(result)
+    is_known = cost != _UNKNOWN_COST
+    used = ", ".join((*_iter_counts(result), cost) if is_known else _iter_counts(result))
+    used = f"It used {used} in {time}." if is_known else f"It used {used} in {time}, {cost}."
+    parts = [reason[:1].upper() + reason[1:], used, *result.list_remarks()]
     if result.store_error is not None:
         parts.append(f"The end of this run is not stored: {result.store_error.get('message')}")
     if with_next and result.stop is not Stop.COMPLETED:
@@ -111,7 +115,7 @@ def _format_amount(cost: float, runs: Sequence[Result]) -> str:
     """Format what the runs cost together. The cost of models without a price is not known."""
     is_partly_unknown = any(run.unpriced for run in runs)
     if is_partly_unknown and not cost:
-        return "cost not known"
+        return _UNKNOWN_COST
     is_imputed = any(run.state.get("plan") for run in runs)
     return f"{'at least ' if is_partly_unknown else ''}{Unit.USD.show(cost)}{' imputed' if is_imputed else ''}"
 
