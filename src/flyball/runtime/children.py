@@ -109,6 +109,10 @@ class ChildRunner(ToolRunner):
     """Tasks of child runs in the background, while the run is driven. None if the agent has none."""
     _open: dict[str, _BackgroundTask] = field(default_factory=dict[str, "_BackgroundTask"])
     """Child runs in the background that have not ended, by run id."""
+    _launched: deque[tuple[ChildTask, float, _BackgroundTask]] = field(
+        default_factory=deque["tuple[ChildTask, float, _BackgroundTask]"]
+    )
+    """Child runs in the background whose task has not started, with the time by which each ends."""
 
     @property
     def running_children(self) -> Mapping[str, Runner]:
@@ -169,10 +173,12 @@ class ChildRunner(ToolRunner):
         for task in distinct_tasks(tool_call.tasks):
             if task.run_id not in ended:
                 entry = self._open[task.run_id] = _BackgroundTask(anyio.CancelScope(), anyio.Event())
-                self._background.start_soon(self._drive_in_background, task, deadline, entry)
+                self._launched.append((task, deadline, entry))
+                self._background.start_soon(self._drive_next)
 
-    async def _drive_in_background(self, task: ChildTask, until: float, entry: _BackgroundTask) -> None:
-        """Drive one child run to its end, and signal its result to the run."""
+    async def _drive_next(self) -> None:
+        """Drive the child run that was launched next to its end, and signal its result to the run."""
+        task, until, entry = self._launched.popleft()  # in order, although trio starts its tasks in any order
         try:
             with entry.scope as scope:
                 scope.deadline = min(scope.deadline, loop_time() + until - self.clock.now())
