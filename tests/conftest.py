@@ -20,6 +20,8 @@ from flyball.errors import FlyballError
 from flyball.testing.plugin import clear_settings
 
 BOUND_S = 60.0
+UNCLOSED = "ignore:unclosed:ResourceWarning"
+"""Filter for tests that run programs with clients of others, which may leave a connection open."""
 KEY = "sk-flyball-0123456789-nobody-may-see-this"
 _OF_PROVIDERS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "FLYBALL_API_KEY")
 

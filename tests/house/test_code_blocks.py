@@ -21,12 +21,14 @@ import pytest
 
 import flyball
 
+from ..conftest import UNCLOSED
 from .pages import ROOT, Session, Typed, blocks
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TESTED_ELSEWHERE = {"agno", "claude-agent-sdk", "crewai", "litellm", "smolagents"}
 
 
+@pytest.mark.filterwarnings(UNCLOSED)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_does_what_it_says(page: Path, tmp_path: Path, typed: Typed) -> None:
     with Session(page, tmp_path, typed) as session:
