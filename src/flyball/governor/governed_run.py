@@ -408,7 +408,7 @@ class GovernedRun:
             if short:
                 refusals = [envelope.refuse(name, input_tokens=input_tokens) for name in short]
                 return refusals[0]
-            return None if self._turn_budget.consume() else envelope.refuse("turns")
+            return None if self._turn_budget.consume_one() else envelope.refuse("turns")
 
     def _end_by_refusal(self, refusal: Refusal) -> Turn:
         """Stop the run because of a refusal; return the grace turn, or raise StopIteration."""
@@ -463,12 +463,14 @@ class GovernedRun:
     def _close_turn(self, turn: Turn) -> None:
         if turn is self._turn:
             self._turn = None
-        if self._parallel is not None:
+        parallel, changes = self._parallel, self.envelope.changes
+        if parallel is None:
+            turn.close()
+        else:
             self._recorder.turn = turn.number
-        turn.close()
-        if self._parallel is not None:
-            self._parallel.finish(turn)
-        if self.envelope.has_count_changes:
+            turn.close()
+            parallel.finish(turn)
+        if changes is not None and changes.counts:
             for key, change in self.envelope.take_count_changes():
                 self.tell(event.CountSet, key, change.difference, change.used)
         self._requests += turn.requests

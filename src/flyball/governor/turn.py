@@ -232,10 +232,11 @@ class Turn:
         what to ask.
         """
         rules, envelope = self._run.active_rules, self.envelope
-        denial = None if rules is None else rules.find_veto(name, arguments or {}, is_approved=is_approved)
-        self.denied, self.question = denial or (None, None)
-        if denial is not None:
-            return False
+        if rules is not None:
+            denial = rules.find_veto(name, arguments or {}, is_approved=is_approved)
+            self.denied, self.question = denial or (None, None)
+            if denial is not None:
+                return False
         envelope.lock.acquire()
         try:
             if self.grace or self._closed:
