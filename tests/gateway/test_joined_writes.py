@@ -76,6 +76,12 @@ def test_a_single_write_goes_when_the_turn_ends_and_the_next_turn_begins_anew(
     assert sends.parts == [b"1", b"2"]
 
 
+def test_many_bytes_go_at_once_so_that_a_slow_client_pauses_the_reply(joined: JoinedWrites, sends: Sends) -> None:
+    for part in (b"1", b"2", b"3" * 40_000, b"4" * 40_000, b"5"):
+        joined.write(part)
+    assert [len(part) for part in sends.parts] == [2, 80_000]
+
+
 def test_a_connection_that_closes_has_sent_all_that_was_written(
     joined: JoinedWrites, sends: Sends, turns: Turns
 ) -> None:

@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+_MAX_BYTES = 64 * 1_024
+"""Bytes that are sent at once. The transport below then pauses a reply that its client does not read."""
+
 
 class JoinedWrites(asyncio.Transport):
     """Transport that sends together what is written during one turn of the event loop.
@@ -19,6 +22,7 @@ class JoinedWrites(asyncio.Transport):
         self._transport = transport
         self._call_soon = call_soon
         self._parts: list[bytes] = []
+        self._size = 0
         self._has_begun = False
         """Whether something was written since the event loop turned."""
         self._has_sent = False
@@ -29,10 +33,12 @@ class JoinedWrites(asyncio.Transport):
         if not data:
             return
         self._parts.append(bytes(data))
+        self._size += len(data)
+        is_second = self._has_begun and not self._has_sent
         if not self._has_begun:
             self._has_begun = True
             self._call_soon(self._end_turn)
-        elif not self._has_sent:
+        if is_second or self._size >= _MAX_BYTES:
             self._has_sent = True
             self._send()
 
@@ -68,5 +74,5 @@ class JoinedWrites(asyncio.Transport):
 
     def _send(self) -> None:
         if self._parts:
-            parts, self._parts = self._parts, []
+            parts, self._parts, self._size = self._parts, [], 0
             self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
