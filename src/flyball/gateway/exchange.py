@@ -119,8 +119,8 @@ class Exchange:
 
     def _is_denied_wholly(self, denied: dict[int, str]) -> bool:
         """Check whether all calls of the reply are denied, and prepare the request that follows."""
-        reply = self._reader.build_reply()
-        if not denied or reply is None or len(denied) < len(reply.calls):
+        reply = self._reader.build_reply() if denied else None
+        if reply is None or len(denied) < len(reply.calls):
             return False
         self._delivered = True
         self.follow_up = answer_calls(self._inbound, reply, denied, self._reader.state_id, self._reader.call_kinds)

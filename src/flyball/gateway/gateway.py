@@ -146,6 +146,7 @@ class Gateway:
                     access_log=False,
                     server_header=False,
                     date_header=False,
+                    proxy_headers=False,
                     timeout_keep_alive=300,
                     timeout_graceful_shutdown=1,
                 )

@@ -49,11 +49,11 @@ class GatewayApp:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        wire = guess_wire(scope["raw_path"].decode("latin-1"))
+        wire: Wire | None = None
         try:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
             route, keys = self._entrance.check(scope, headers)
-            wire = route.wire if route.access is Access.GOVERNED else wire
+            wire = route.wire if route.access is Access.GOVERNED else None
             raw = await read_body(receive)
             query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
             inbound = self._read(scope["method"], route, headers, keys, query, raw)
@@ -64,7 +64,7 @@ class GatewayApp:
             else:
                 await self._govern(inbound, receive, send)
         except Refused as refusal:
-            await self._send_refusal(refusal, wire, send)
+            await self._send_refusal(refusal, wire or guess_wire(scope["raw_path"].decode("latin-1")), send)
         except (ClientLeft, UpstreamBroke, asyncio.CancelledError):
             raise ConnectionAbortedError from None  # the server closes the connection without a proper end
         except Exception:

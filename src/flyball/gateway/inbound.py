@@ -49,6 +49,7 @@ class Inbound:
     """Key headers for the provider."""
     _items: list[Json] | None = None
     _size: tuple[int, int] | None = None
+    _choice_count: int | None = None
 
     @property
     def wire(self) -> Wire:
@@ -73,9 +74,11 @@ class Inbound:
     @property
     def choice_count(self) -> int:
         """Number of alternative replies that the request asks for. Each may be as long as its cap."""
-        config = get_dict(self.body, "generationConfig") or get_dict(self.body, "generation_config")
-        source = {CHAT.name: self.body, GEMINI.name: config}.get(self.wire.name, {})
-        return max(_read_count(source.get(name)) for name in CHOICE_KEYS)
+        if self._choice_count is None:
+            config = get_dict(self.body, "generationConfig") or get_dict(self.body, "generation_config")
+            source = {CHAT.name: self.body, GEMINI.name: config}.get(self.wire.name, {})
+            self._choice_count = max((_read_count(source[name]) for name in CHOICE_KEYS if name in source), default=1)
+        return self._choice_count
 
     @property
     def digest(self) -> bytes:

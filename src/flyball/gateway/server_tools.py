@@ -151,7 +151,7 @@ class ServerCallCounter:
     @property
     def counts(self) -> Counter[str]:
         """Calls by the kind of tool."""
-        return self._told | Counter(self._items.values())
+        return self._told | Counter(self._items.values()) if self._items else self._told
 
     @property
     def total(self) -> int:

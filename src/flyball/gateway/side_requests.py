@@ -13,11 +13,14 @@ from .programs import KNOWN_PROGRAMS, SideRequest
 __all__ = ["SideRequest", "find_side_request"]
 
 _MARKS = tuple(side for program in KNOWN_PROGRAMS for side in program.side_requests)
+_AGENTS = tuple(agent for side in _MARKS for agent in side.agents)
 
 
 def find_side_request(inbound: Inbound) -> SideRequest | None:
     """Return the kind of side request that this is, or None."""
     agent = inbound.headers.get("user-agent", "")
+    if not agent.startswith(_AGENTS):
+        return None
     candidates = (side for side in _MARKS if agent.startswith(side.agents))
     return next((side for side in candidates if _has_marks(inbound, side)), None)
 

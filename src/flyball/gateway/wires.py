@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ..wire.chat import ChatWire
 from ..wire.formats import ANTHROPIC, CHAT, GEMINI, find_wire
 from ..wire.stream import ReadEvent
@@ -14,6 +16,7 @@ _COMPATIBLE = ChatWire("max_tokens")
 """Chat completions of compatible servers, which may know only the older name of the limit."""
 
 
+@lru_cache(maxsize=100)
 def choose_wire(path: str, url: str) -> Wire:
     """Return the wire of a governed path of a provider at this URL."""
     wire = find_wire(path.removesuffix("/compact")) or CHAT

@@ -51,6 +51,8 @@ _ERRORS = {
 }
 _MAX_TOKENS_KEYS = ("max_completion_tokens", "max_tokens")
 _TOOL_CHOICES = frozenset({"auto", "required", "none"})
+_TEXT_KEYS = frozenset({"content", "role"})
+"""Keys of a message or a piece of one that has nothing but text."""
 
 
 class ChatWire(Wire):
@@ -328,6 +330,8 @@ class _ChatReplyParser(ReplyParser):
 
     def _parse_message(self, message: Json) -> None:
         self.add_text(message.get("content"))
+        if message.keys() <= _TEXT_KEYS:  # of most chunks
+            return
         self.add_refusal(message.get("refusal"))
         if message.get("reasoning_content") or message.get("reasoning"):
             self.piece_count += 1

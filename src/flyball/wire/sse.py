@@ -52,16 +52,17 @@ class EventReader:
         for line in lines:
             self._raw.append(line)
             text = line.rstrip(b"\r\n")
-            if text.startswith(b"data:"):
+            if not text:
+                events.append(self._end_event())
+            elif text.startswith(b"data:"):
                 self._data.append(text[6:] if text.startswith(b"data: ") else text[5:])
             elif text.startswith(b"event:"):
                 self._name = text[6:].strip()
-            elif not text:
-                events.append(self._end_event())
         return events
 
     def _end_event(self) -> ServerEvent:
         data = b"\n".join(self._data) if self._data else None
-        event = ServerEvent(b"".join(self._raw), data, self._name.decode("utf-8", "replace"))
+        name = self._name.decode("utf-8", "replace") if self._name else ""
+        event = ServerEvent(b"".join(self._raw), data, name)
         self._raw, self._data, self._name = [], [], b""
         return event
