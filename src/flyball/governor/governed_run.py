@@ -42,12 +42,13 @@ class GovernedRun:
         reserves_each_report: bool = False,
         renews_turns: bool = False,
         shared: tuple[TurnBudget, ...] | None = None,
+        model: GovernedModel | None = None,
     ) -> None:
         """Open the run.
 
         `shared`: budgets in which its claims also count, the innermost first. None means that of the options.
         `reserves_each_report`: turns reserve the reports of their conversations, not the run. `renews_turns`: there is
-        no maximum of all turns, because `renew` grants them again.
+        no maximum of all turns, because `renew` grants them again. `model`: that of the options, if it is known already.
         """
         self._limits = options.limits.resolve(options.registry, grace=options.grace)
         if reserves_each_report:
@@ -58,7 +59,7 @@ class GovernedRun:
         within = () if options.within is None else (options.within,)
         self.shared = within if shared is None else shared
         """Budgets in which the run's claims also count."""
-        model = find_model(options)
+        model = model or find_model(options)
         self.envelope = _open_envelope(options, self._limits, model, self.shared)
         """Budgets and deadlines of the run."""
         self.spending = (
