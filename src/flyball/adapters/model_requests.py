@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .adapter_options import AdapterOptions
 
 R = TypeVar("R")
+_TURN, _GRACE = Purpose.TURN.value, Purpose.GRACE.value
 _REPORT_TOKENS = 500
 """Output tokens to reserve for each report."""
 _MIN_REPLY_TOKENS = 16
@@ -65,7 +66,7 @@ class ModelExchange:
     @property
     def purpose(self) -> str:
         """Purpose of the request, for events."""
-        return (Purpose.GRACE if self.edits.is_last else Purpose.TURN).value
+        return _GRACE if self.edits.is_last else _TURN
 
 
 class ModelRequests:
@@ -132,10 +133,11 @@ class ModelRequests:
 
     def end_calls(self, conversation: AgentConversation, results: Mapping[str, str]) -> None:
         """Record the calls whose results are there."""
+        has_rules = self._run.active_rules is not None
         for call_id in [call_id for call_id in conversation.open_calls if call_id in results]:
             call = conversation.open_calls.pop(call_id)
             seconds = self._run.now() - call.started_at
-            if conversation.turn is not None:
+            if has_rules and conversation.turn is not None:
                 conversation.turn.tool_ended(Success.create(call_id, call.tool, seconds, results[call_id], None))
             self._run.tell(ToolEnded, call_id, call.tool, Status.DONE.value, None, seconds)
 

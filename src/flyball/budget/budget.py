@@ -345,7 +345,10 @@ class IterationBudget:
     def unspent(self) -> int | float:
         """Units that are not used here and in every ancestor, whether held or not."""
         with self._lock:
-            return max(0, min(budget._limit - budget._used for budget in self._with_ancestors()))
+            room = self._limit - self._used
+            if self._parent is not None:
+                room = min(room, self._parent.unspent)
+            return room if room > 0 else 0
 
     def find_short(self, amount: int = 1) -> IterationBudget | None:
         """Return the budget that would refuse `amount`: this one or the nearest ancestor. None if it is available."""

@@ -48,7 +48,8 @@ class GovernedRun:
 
         `shared`: budgets in which its claims also count, the innermost first. None means that of the options.
         `reserves_each_report`: turns reserve the reports of their conversations, not the run. `renews_turns`: there is
-        no maximum of all turns, because `renew` grants them again. `model`: that of the options, if it is known already.
+        no maximum of all turns, because `renew` grants them again. `model`: that of the options. None means that it is
+        looked up.
         """
         self._limits = options.limits.resolve(options.registry, grace=options.grace)
         if reserves_each_report:
@@ -176,9 +177,10 @@ class GovernedRun:
         self, turn: Turn, kind: Callable[[int, float, int, event.Header, *Fields], event.Event], *fields: *Fields
     ) -> None:
         """Record an event of one of several turns in progress."""
+        recorder = self._recorder
         with self.lock:
-            self._recorder.turn = turn.number
-            self.tell(kind, *fields)
+            recorder.turn = turn.number
+            self._record(recorder.stream if kind in event.STREAMED else recorder.emit, kind, fields)
 
     def _record(self, record: Callable[..., None], kind: Callable[..., event.Event], fields: tuple[Any, ...]) -> None:
         recorder = self._recorder
@@ -278,7 +280,8 @@ class GovernedRun:
         """Begin a turn with this need; return None if it is refused."""
         parallel = self.require_parallel()
         with parallel.borrow_report(conversation, from_turns=False) as loan:
-            checked = parallel.check(replace(need, kept=loan.kept))
+            need.kept = loan.kept
+            checked = parallel.check(need)
             return (
                 None if checked is None else loan.use(parallel.start(conversation, parallel.reserver.reserve(checked)))
             )
@@ -287,7 +290,8 @@ class GovernedRun:
         """Begin a turn in the same way as `reserve_turn`, without blocking the event loop."""
         parallel = self.require_parallel()
         with parallel.borrow_report(conversation, from_turns=False) as loan:
-            checked = parallel.check(replace(need, kept=loan.kept))
+            need.kept = loan.kept
+            checked = parallel.check(need)
             if checked is None:
                 return None
             return loan.use(parallel.start(conversation, await parallel.reserver.areserve(checked)))
