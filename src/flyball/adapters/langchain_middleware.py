@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -57,6 +58,8 @@ class GovernMiddleware(Middleware):
     def __init__(self, options: AdapterOptions) -> None:
         super().__init__()
         GRAPHS.watch()
+        for name in ("wrap_model_call", "awrap_model_call", "wrap_tool_call", "awrap_tool_call"):
+            setattr(self, name, _with_signature(getattr(self, name)))
         self._options = replace(options, registry=options.registry or IterationBudgetRegistry())  # reads the settings
         self._has_warned = False
         self._graphs: dict[UUID | None, GraphRun] = {}
@@ -212,6 +215,13 @@ class GovernMiddleware(Middleware):
         text = str(messages[-1].text) if messages and isinstance(messages[-1], AIMessage) else ""
         agent.end(text or str(state.get("structured_response", "")))
         self._agents.pop(state.get("flyball_run_id", ""), None)
+
+
+def _with_signature(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a hook with its signature, which the tracing of LangChain reads in each call."""
+    known: Any = partial(hook)
+    known.__signature__ = inspect.signature(hook)
+    return known
 
 
 def _move_to_thread(request: ToolCallRequest) -> ToolCallRequest:
