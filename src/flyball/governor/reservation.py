@@ -141,10 +141,10 @@ class Reserver:
 
     async def areserve(self, need: Need) -> Reservation | Refusal | None:
         """Reserve a request in the same way as `reserve`, without blocking the event loop."""
-        from .._internal.timeouts import sleep
-
         pause_s = _MIN_PAUSE_S
         while (found := self.try_reserve(need)) is None and not self._is_over():
+            from .._internal.timeouts import sleep  # imported here, because requests rarely wait
+
             await sleep(pause_s)
             pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
         return found
@@ -172,6 +172,21 @@ class Reserver:
             self._envelope.restore_reserve()  # for the reports of other conversations
 
     def _reserve(self, need: Need) -> Reservation | Refusal | None:
+        longest = math.inf if need.max_output_tokens is None else need.max_output_tokens
+        output, _, _ = self._find_room(need, count_held=True)
+        if output < max(longest, need.min_output_tokens):  # otherwise it would get no more alone
+            found = self._find_shorter(need)
+            if not isinstance(found, int | float):
+                return found
+            output = found
+        if need.shares > 1:
+            room, _, _ = self._find_room(replace(need, max_output_tokens=None), count_held=True)
+            if room != math.inf:
+                output = min(output, max(1, (need.input_tokens + room) // need.shares - need.input_tokens))
+        return self._hold(need, output)
+
+    def _find_shorter(self, need: Need) -> float | Refusal | None:
+        """Return the length of a reply that is shorter than asked for. None means that others hold what it needs."""
         alone, name, envelope = self._find_room(need, count_held=False)
         while (
             alone < need.min_output_tokens and name != "turns" and need.report_tokens is not None and self.drop_report()
@@ -181,13 +196,7 @@ class Reserver:
             return self._refuse(envelope, name, need)
         output, _, _ = self._find_room(need, count_held=True)
         enough = alone if need.enough_output_tokens is None else min(alone, need.enough_output_tokens)
-        if output < (need.min_output_tokens if need.is_grace else enough):
-            return None
-        if need.shares > 1:
-            room, _, _ = self._find_room(replace(need, max_output_tokens=None), count_held=True)
-            if room != math.inf:
-                output = min(output, max(1, (need.input_tokens + room) // need.shares - need.input_tokens))
-        return self._hold(need, output)
+        return None if output < (need.min_output_tokens if need.is_grace else enough) else output
 
     def keep_report(self, need: Need, input_tokens: int, output_tokens: int) -> Holds:
         """Reserve a report after a request with these tokens, or what is available of it; return the amounts."""
