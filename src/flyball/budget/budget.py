@@ -346,9 +346,7 @@ class IterationBudget:
         """Units that are not used here and in every ancestor, whether held or not."""
         with self._lock:
             room = self._limit - self._used
-            if self._parent is not None:
-                room = min(room, self._parent.unspent)
-            return room if room > 0 else 0
+            return max(0, room if self._parent is None else min(room, self._parent.unspent))
 
     def find_short(self, amount: int = 1) -> IterationBudget | None:
         """Return the budget that would refuse `amount`: this one or the nearest ancestor. None if it is available."""
