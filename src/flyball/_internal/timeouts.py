@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, wait
 from math import inf
@@ -15,6 +16,8 @@ from .workers import copy_context_for_thread
 T = TypeVar("T")
 
 sleep = anyio.sleep
+_SCOPES: list[type[anyio.CancelScope]] = []
+"""Class of asyncio's cancel scopes, after its first use."""
 
 
 class TimeIsOver(Exception):
@@ -43,6 +46,16 @@ def call_within(seconds: float, function: Callable[[], T]) -> T:
 
 async def await_within(seconds: float, function: Callable[[], Awaitable[T]]) -> T:
     """Await the result of a function, or cancel it after `seconds` and raise TimeIsOver."""
-    with anyio.move_on_after(seconds):
+    with _create_scope(seconds):
         return await function()
     raise TimeIsOver
+
+
+def _create_scope(seconds: float) -> anyio.CancelScope:
+    """Return a scope that ends after `seconds`. On asyncio its class is known: anyio would look it up each time."""
+    loop = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
+    if loop is None:  # trio
+        return anyio.move_on_after(seconds)
+    if not _SCOPES:
+        _SCOPES.append(type(anyio.CancelScope()))
+    return _SCOPES[0](deadline=loop.time() + seconds)

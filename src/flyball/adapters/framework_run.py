@@ -12,6 +12,7 @@ from ..budget.registry import IterationBudgetRegistry
 from ..errors import UsageError, describe_error
 from ..governor.ending import RunEnding
 from ..governor.governed_run import GovernedRun
+from ..governor.model_card import find_known_model
 from ..governor.run_in_progress import PLACE, choose_shared
 from ..history.stored_run import StoredRun
 from ..result import Result, Stop
@@ -106,7 +107,8 @@ class FrameworkRun:
         self._ending = RunEnding()
         own = replace(self.options, price=None)  # each request has the price of its model
         shared = choose_shared(options.within)
-        self._run = GovernedRun(own, self._ending, reserves_each_report=True, shared=shared)
+        model = find_known_model(own.model, own)
+        self._run = GovernedRun(own, self._ending, reserves_each_report=True, shared=shared, model=model)
         self._requests = ModelRequests(self._run, self._ending, self.options, refuses_unpriced=options.unpriced)
         self._start = Start(
             at=self.options.clock.wall(),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+import inspect
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial, wraps
@@ -27,7 +27,8 @@ from .adapter_options import AdapterOptions, choose_options
 from .framework_run import FrameworkRun, find_place
 from .frameworks import LANGCHAIN
 from .langchain_graphs import GRAPHS, AgentRun, GraphRun, find_scope
-from .langchain_model import AsyncLangChainPort, LangChainPort, describe_request
+from .langchain_model import AsyncLangChainPort, LangChainPort, describe_request, describe_tools
+from .model_port import AskedModel
 from .results import remember, remember_name
 from .tool_threads import TOOL_THREADS
 
@@ -57,6 +58,8 @@ class GovernMiddleware(Middleware):
     def __init__(self, options: AdapterOptions) -> None:
         super().__init__()
         GRAPHS.watch()
+        for name in ("wrap_model_call", "awrap_model_call", "wrap_tool_call", "awrap_tool_call"):
+            setattr(self, name, _with_signature(getattr(self, name)))
         self._options = replace(options, registry=options.registry or IterationBudgetRegistry())  # reads the settings
         self._has_warned = False
         self._graphs: dict[UUID | None, GraphRun] = {}
@@ -96,7 +99,7 @@ class GovernMiddleware(Middleware):
     ) -> ModelResponse[Any]:
         """Make a request to the model as a turn of the run, or as its last request."""
         agent = self._find(request.state)
-        asked = describe_request(request, agent.counted, self._find_unheld(agent, handler))
+        asked = self._describe(agent, request, self._find_unheld(agent, handler))
         return agent.run.ask(agent.conversation, asked, LangChainPort(request, handler))
 
     # `async def` hooks would cost two thread switches each: LangChain traces their starts and ends in threads.
@@ -105,17 +108,20 @@ class GovernMiddleware(Middleware):
     ) -> Awaitable[ModelResponse[Any]]:
         """Make a request to the model as a turn of the run, or as its last request."""
         agent = self._find(request.state)
-        unheld = self._find_unheld(agent, handler, request)
-        asked = describe_request(request, agent.counted, unheld)
+        asked = self._describe(agent, request, self._find_unheld(agent, handler, request))
         return agent.run.aask(agent.conversation, asked, AsyncLangChainPort(request, handler))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolReply]) -> ToolReply:
         """Make a tool call within the time of the run."""
-        with self._enter(request) as seconds:
-            try:
-                return call_within(seconds, partial(handler, request))
-            except TimeIsOver:
-                return _tell_timeout(request)
+        agent = self._find(request.state)
+        token = agent.run.enter(agent.conversation)
+        try:
+            seconds = agent.run.find_tool_seconds(request.tool_call["name"])
+            return call_within(seconds, partial(handler, request))
+        except TimeIsOver:
+            return _tell_timeout(request)
+        finally:
+            agent.run.leave(token)
 
     def awrap_tool_call(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolReply]]
@@ -126,11 +132,20 @@ class GovernMiddleware(Middleware):
     async def _acall(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolReply]]
     ) -> ToolReply:
-        with self._enter(request) as seconds:
-            try:
-                return await await_within(seconds, partial(handler, _move_to_thread(request)))
-            except TimeIsOver:
-                return _tell_timeout(request)
+        agent = self._find(request.state)
+        token = agent.run.enter(agent.conversation)
+        try:
+            seconds = agent.run.find_tool_seconds(request.tool_call["name"])
+            return await await_within(seconds, partial(handler, _move_to_thread(request)))
+        except TimeIsOver:
+            return _tell_timeout(request)
+        finally:
+            agent.run.leave(token)
+
+    def _describe(self, agent: AgentRun, request: ModelRequest[Any], unheld: tuple[str, ...]) -> AskedModel:
+        if not agent.tools.are(request.tools):
+            agent.tools = describe_tools(request.tools)
+        return describe_request(request, agent.counted, agent.tools, unheld)
 
     def _find_unheld(
         self, agent: AgentRun, handler: Callable[..., Any], in_loop: ModelRequest[Any] | None = None
@@ -150,16 +165,6 @@ class GovernMiddleware(Middleware):
             found.append(f"{', '.join(blocking)} blocks, and asyncio.run waits for its thread at the end if it hangs")
         self._has_warned = bool(found)
         return tuple(found)
-
-    @contextmanager
-    def _enter(self, request: ToolCallRequest) -> Generator[float]:
-        """Make the run that of the agents that a tool calls. The value is the seconds that the call may take."""
-        agent = self._find(request.state)
-        token = agent.run.enter(agent.conversation)
-        try:
-            yield agent.run.find_tool_seconds(request.tool_call["name"])
-        finally:
-            agent.run.leave(token)
 
     def _open(self, state: GovernedState) -> str:
         """Open a run, or join that of the graph around the agent; return the id of the agent for its state."""
@@ -212,6 +217,13 @@ class GovernMiddleware(Middleware):
         text = str(messages[-1].text) if messages and isinstance(messages[-1], AIMessage) else ""
         agent.end(text or str(state.get("structured_response", "")))
         self._agents.pop(state.get("flyball_run_id", ""), None)
+
+
+def _with_signature(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a hook with its signature, which the tracing of LangChain reads in each call."""
+    known: Any = partial(hook)
+    known.__signature__ = inspect.signature(hook)
+    return known
 
 
 def _move_to_thread(request: ToolCallRequest) -> ToolCallRequest:

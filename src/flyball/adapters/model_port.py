@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any, Protocol, TypeVar, cast
 
 from ..budget.usage import Usage
@@ -37,6 +37,22 @@ class CountedMessages:
         self.size += sum(map(count_bytes, messages[self.known :]))
         self.known, self.newest = len(messages), messages[-1] if messages else None
         return self.size
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTools:
+    """Tools of a request, which are mostly those of the one before."""
+
+    tools: tuple[object, ...] = ()
+    names: tuple[str, ...] = ()
+    server_tools: tuple[str, ...] = ()
+    """Those that run at the provider."""
+    size: int = 0
+    """Bytes."""
+
+    def are(self, tools: Sequence[object]) -> bool:
+        """Check whether these are the same objects."""
+        return len(self.tools) == len(tools) and all(map(is_, self.tools, tools))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,10 +141,13 @@ def is_server_call(block: object) -> bool:
 
 def parse_usage(usage: object) -> Usage | None:
     """Parse the usage that a framework reports. None if there is none, or if it makes no sense."""
-    with suppress(ConfigError):
-        parsed = None if usage is None else Usage.of(usage)
-        return parsed if parsed is not None and parsed.total else None
-    return None
+    if usage is None:
+        return None
+    try:
+        parsed = Usage.of(usage)
+    except ConfigError:
+        return None
+    return parsed if parsed.input or parsed.output else None
 
 
 def name_model(name: str | None, provider: str = "openai") -> str:

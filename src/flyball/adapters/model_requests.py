@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from weakref import WeakKeyDictionary
 
 from ..budget.price import Unpriced
-from ..budget.registry import IterationBudgetRegistry
 from ..errors import ContextTooLong, ModelError, Retryable, UsageError
 from ..event import AskedPerson, ModelReplied, ModelRequested, PersonAnswered, ToolEnded, ToolStarted
 from ..governor.client_call import is_temporary, is_unbilled
-from ..governor.model_card import GovernedModel, find_named_model
+from ..governor.model_card import GovernedModel, find_known_model
 from ..governor.report_request import write_report_request
 from ..governor.reservation import Need
 from ..models.failures import is_too_long
@@ -35,8 +33,7 @@ if TYPE_CHECKING:
     from .adapter_options import AdapterOptions
 
 R = TypeVar("R")
-_cards: WeakKeyDictionary[IterationBudgetRegistry, dict[str, GovernedModel]] = WeakKeyDictionary()
-"""Prices and longest replies of models, by registry: its settings have prices."""
+_TURN, _GRACE = Purpose.TURN.value, Purpose.GRACE.value
 _REPORT_TOKENS = 500
 """Output tokens to reserve for each report."""
 _MIN_REPLY_TOKENS = 16
@@ -69,7 +66,7 @@ class ModelExchange:
     @property
     def purpose(self) -> str:
         """Purpose of the request, for events."""
-        return (Purpose.GRACE if self.edits.is_last else Purpose.TURN).value
+        return _GRACE if self.edits.is_last else _TURN
 
 
 class ModelRequests:
@@ -136,10 +133,11 @@ class ModelRequests:
 
     def end_calls(self, conversation: AgentConversation, results: Mapping[str, str]) -> None:
         """Record the calls whose results are there."""
+        has_rules = self._run.active_rules is not None
         for call_id in [call_id for call_id in conversation.open_calls if call_id in results]:
             call = conversation.open_calls.pop(call_id)
             seconds = self._run.now() - call.started_at
-            if conversation.turn is not None:
+            if has_rules and conversation.turn is not None:
                 conversation.turn.tool_ended(Success.create(call_id, call.tool, seconds, results[call_id], None))
             self._run.tell(ToolEnded, call_id, call.tool, Status.DONE.value, None, seconds)
 
@@ -430,7 +428,7 @@ class ModelRequests:
         if self._options.model != "unknown":
             name = self._options.model
         if name not in self._cards:
-            self._cards[name] = _find_card(name, self._options)
+            self._cards[name] = find_known_model(name, self._options)
         card = self._cards[name]
         money = self._run.envelope.budgets["usd"]
         if card.price is None and money.ceiling is not None and self._refuses_unpriced:
@@ -469,16 +467,6 @@ class ModelRequests:
             None if reply is None else reply.model,
             None if reply is None else reply.id,
         )
-
-
-def _find_card(name: str, options: AdapterOptions) -> GovernedModel:
-    """Return the price of a model and its longest reply. Runs with the same registry look them up once."""
-    if options.registry is None or options.price is not None or options.max_output_tokens is not None:
-        return find_named_model(name, options)
-    known = _cards.setdefault(options.registry, {})
-    if name not in known:
-        known[name] = find_named_model(name, options)
-    return known[name]
 
 
 def parse_arguments(arguments: object) -> Mapping[str, Any]:

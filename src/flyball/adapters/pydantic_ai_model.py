@@ -22,6 +22,7 @@ from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameter
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
+from pydantic_core import to_jsonable_python
 
 from ..budget.usage import Usage
 from ..request import Call, Finish, Reply
@@ -110,7 +111,7 @@ class PydanticAIPort:
         outputs = {tool.name for tool in self.parameters.output_tools}
         made = [part for part in reply.parts if isinstance(part, ToolCallPart)]
         calls = tuple(
-            Call(part.tool_call_id, part.tool_name, part.args_as_json_str())
+            Call(part.tool_call_id, part.tool_name, _read_arguments(part))
             for part in made
             if part.tool_name not in outputs
         )
@@ -185,6 +186,11 @@ def _resolve_output_mode(context: ModelRequestContext) -> ModelRequestParameters
 
 def _join_text(reply: ModelResponse) -> str:
     return "".join(part.content for part in reply.parts if isinstance(part, TextPart))
+
+
+def _read_arguments(call: ToolCallPart) -> Any:
+    """Return the arguments of a call as JSON types, or the text of the model."""
+    return to_jsonable_python(call.args) if isinstance(call.args, dict) else call.args_as_json_str()
 
 
 def _read_usage(reply: ModelResponse) -> Usage | None:

@@ -7,6 +7,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..governor.client_call import ClientCall
 from .model_port import Edits, ModelPort
 from .tool_threads import TOOL_THREADS
 
@@ -22,7 +23,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Reply of a framework's model, in its own form and in Flyball's. `Turn.call` reads the usage."""
+    """Reply of a framework's model, in its own form and in Flyball's. A ClientCall reads the usage."""
 
     raw: Any
     reply: Reply
@@ -63,11 +64,11 @@ class SendStep:
 
     def perform(self, run: GovernedRun) -> Answered | None:
         """Block until the model replies."""
-        return self.turn.call(self._send)
+        return ClientCall(self.turn, self._send).run()
 
     async def aperform(self, run: GovernedRun) -> Answered | None:
         """Wait until the model replies."""
-        return await self.turn.acall(self._asend)
+        return await ClientCall(self.turn, self._asend).arun()
 
     def _send(self) -> Answered:
         return self._read(self.port.send(self.edits))

@@ -345,7 +345,8 @@ class IterationBudget:
     def unspent(self) -> int | float:
         """Units that are not used here and in every ancestor, whether held or not."""
         with self._lock:
-            return max(0, min(budget._limit - budget._used for budget in self._with_ancestors()))
+            room = self._limit - self._used
+            return max(0, room if self._parent is None else min(room, self._parent.unspent))
 
     def find_short(self, amount: int = 1) -> IterationBudget | None:
         """Return the budget that would refuse `amount`: this one or the nearest ancestor. None if it is available."""

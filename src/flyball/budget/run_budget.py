@@ -361,9 +361,11 @@ class TurnBudget:
 
         Returns the change, which is smaller if fewer units are available.
         """
+        if not amount:
+            return 0
         with self.lock:
             budget = self.budgets[name]
-            if budget.ceiling is None or not amount:
+            if budget.ceiling is None:
                 return 0
             kept = self._reserved.get(name, 0)
             change = budget.reserve(1, amount) if amount > 0 else -min(kept, -amount)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from .._internal.timeouts import TimeIsOver, await_within, call_within, sleep
@@ -33,7 +34,13 @@ _TEMPORARY = frozenset({"APIConnectionError", "APITimeoutError", "TransportError
 class ClientCall:
     """One call of a client, with the retries that the budget `retries` pays for."""
 
-    def __init__(self, turn: Turn, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        function: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self._turn = turn
         self._function = function
         self._args, self._kwargs = args, kwargs
@@ -135,11 +142,10 @@ class ClientCall:
         return False
 
     def _finish(self, reply: Any) -> Any:
-        status = find_status(reply)
         usage = find_usage(reply)
         if usage is not None:
             self._turn.settle(usage, service_tier=find_service_tier(reply))
-        elif status is not None and status >= 400:
+        elif (find_status(reply) or 0) >= 400:
             self._turn.release_request()
         else:
             self._turn.expect_settling()

@@ -42,12 +42,14 @@ class GovernedRun:
         reserves_each_report: bool = False,
         renews_turns: bool = False,
         shared: tuple[TurnBudget, ...] | None = None,
+        model: GovernedModel | None = None,
     ) -> None:
         """Open the run.
 
         `shared`: budgets in which its claims also count, the innermost first. None means that of the options.
         `reserves_each_report`: turns reserve the reports of their conversations, not the run. `renews_turns`: there is
-        no maximum of all turns, because `renew` grants them again.
+        no maximum of all turns, because `renew` grants them again. `model`: that of the options. None means that it is
+        looked up.
         """
         self._limits = options.limits.resolve(options.registry, grace=options.grace)
         if reserves_each_report:
@@ -58,7 +60,7 @@ class GovernedRun:
         within = () if options.within is None else (options.within,)
         self.shared = within if shared is None else shared
         """Budgets in which the run's claims also count."""
-        model = find_model(options)
+        model = model or find_model(options)
         self.envelope = _open_envelope(options, self._limits, model, self.shared)
         """Budgets and deadlines of the run."""
         self.spending = (
@@ -175,9 +177,10 @@ class GovernedRun:
         self, turn: Turn, kind: Callable[[int, float, int, event.Header, *Fields], event.Event], *fields: *Fields
     ) -> None:
         """Record an event of one of several turns in progress."""
+        recorder = self._recorder
         with self.lock:
-            self._recorder.turn = turn.number
-            self.tell(kind, *fields)
+            recorder.turn = turn.number
+            self._record(recorder.stream if kind in event.STREAMED else recorder.emit, kind, fields)
 
     def _record(self, record: Callable[..., None], kind: Callable[..., event.Event], fields: tuple[Any, ...]) -> None:
         recorder = self._recorder
@@ -277,7 +280,8 @@ class GovernedRun:
         """Begin a turn with this need; return None if it is refused."""
         parallel = self.require_parallel()
         with parallel.borrow_report(conversation, from_turns=False) as loan:
-            checked = parallel.check(replace(need, kept=loan.kept))
+            need.kept = loan.kept
+            checked = parallel.check(need)
             return (
                 None if checked is None else loan.use(parallel.start(conversation, parallel.reserver.reserve(checked)))
             )
@@ -286,7 +290,8 @@ class GovernedRun:
         """Begin a turn in the same way as `reserve_turn`, without blocking the event loop."""
         parallel = self.require_parallel()
         with parallel.borrow_report(conversation, from_turns=False) as loan:
-            checked = parallel.check(replace(need, kept=loan.kept))
+            need.kept = loan.kept
+            checked = parallel.check(need)
             if checked is None:
                 return None
             return loan.use(parallel.start(conversation, await parallel.reserver.areserve(checked)))

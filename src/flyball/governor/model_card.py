@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from ..budget.price import Price, TokenPrice
+from ..budget.registry import IterationBudgetRegistry
 from ..budget.spending import ModelPrice
 
 if TYPE_CHECKING:
@@ -24,6 +26,10 @@ class GovernedModel(ModelPrice):
     """Billionths of a dollar for each use of a tool that runs at the provider, by the kind of tool."""
     long_cache_price: TokenPrice | None = None
     """Price of a request whose cache lasts an hour. None means that of any other."""
+
+
+_known: WeakKeyDictionary[IterationBudgetRegistry, dict[str, GovernedModel]] = WeakKeyDictionary()
+"""Models by name and registry, whose settings have prices. To look one up takes as long as several turns."""
 
 
 def find_model(options: GovernOptions) -> GovernedModel:
@@ -55,3 +61,13 @@ def find_named_model(model: str, options: GovernOptions) -> GovernedModel:
     reserve_price = price.highest(*tiers.values()) if isinstance(price, TokenPrice) else price
     max_output_tokens = min((cap for cap in caps if cap is not None), default=None)
     return GovernedModel(name or provider, price, reserve_price, max_output_tokens, tiers, fees, long_cache_price)
+
+
+def find_known_model(model: str, options: GovernOptions) -> GovernedModel:
+    """Return the model of this name in the same way. Runs with the same registry look it up once."""
+    if options.registry is None or options.price is not None or options.max_output_tokens is not None:
+        return find_named_model(model, options)
+    known = _known.setdefault(options.registry, {})
+    if model not in known:
+        known[model] = find_named_model(model, options)
+    return known[model]

@@ -31,9 +31,9 @@ _MIN_PAUSE_S, _MAX_PAUSE_S = 0.001, 0.02
 """Seconds between two looks at budgets whose units others hold."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Need:
-    """Units that a request asks for."""
+    """Units that a request asks for. Not frozen: the run sets `kept`."""
 
     input_tokens: int = 0
     max_output_tokens: int | None = None
@@ -122,8 +122,8 @@ class Reserver:
         self._envelope = spending.envelope
         self._shared = shared
         self._envelopes = (self._envelope, *shared)
-        self._kept: list[Counter[str]] = [Counter() for _ in self._envelopes]
-        """Units that are reserved for reports of this run, by envelope and budget."""
+        self._kept: list[Counter[str]] = [Counter() for _ in shared]
+        """Units that are reserved for reports of this run in the shared budgets, by envelope and budget."""
         self._now = now
         self._is_over = is_over
         """Function that tells whether the run has ended, so that waiting is useless."""
@@ -141,32 +141,52 @@ class Reserver:
 
     async def areserve(self, need: Need) -> Reservation | Refusal | None:
         """Reserve a request in the same way as `reserve`, without blocking the event loop."""
-        from .._internal.timeouts import sleep
-
         pause_s = _MIN_PAUSE_S
         while (found := self.try_reserve(need)) is None and not self._is_over():
+            from .._internal.timeouts import sleep  # imported here, because requests rarely wait
+
             await sleep(pause_s)
             pause_s = min(_MAX_PAUSE_S, 2 * pause_s)
         return found
 
     def try_reserve(self, need: Need) -> Reservation | Refusal | None:
         """Reserve a request in one step. None means that others hold what it needs."""
-        envelope = self._envelope
+        if not self._shared:
+            with self._envelope.lock:
+                return self._reserve_locked(need)
         with ExitStack() as locks:
             for one in self._envelopes:  # from the innermost on, as every run does
                 locks.enter_context(one.lock)
-            late = self._find_late(need)
-            if late is not None:
-                return late
-            if not need.is_grace or need.report_tokens is not None:
-                return self._reserve(need)
-            envelope.open_reserve()
-            try:
-                return self._reserve(need)
-            finally:
-                envelope.restore_reserve()  # for the reports of other conversations
+            return self._reserve_locked(need)
+
+    def _reserve_locked(self, need: Need) -> Reservation | Refusal | None:
+        late = self._find_late(need)
+        if late is not None:
+            return late
+        if not need.is_grace or need.report_tokens is not None:
+            return self._reserve(need)
+        self._envelope.open_reserve()
+        try:
+            return self._reserve(need)
+        finally:
+            self._envelope.restore_reserve()  # for the reports of other conversations
 
     def _reserve(self, need: Need) -> Reservation | Refusal | None:
+        longest = math.inf if need.max_output_tokens is None else need.max_output_tokens
+        output, _, _ = self._find_room(need, count_held=True)
+        if output < max(longest, need.min_output_tokens):  # otherwise it would get no more alone
+            found = self._find_shorter(need)
+            if not isinstance(found, int | float):
+                return found
+            output = found
+        if need.shares > 1:
+            room, _, _ = self._find_room(replace(need, max_output_tokens=None), count_held=True)
+            if room != math.inf:
+                output = min(output, max(1, (need.input_tokens + room) // need.shares - need.input_tokens))
+        return self._hold(need, output)
+
+    def _find_shorter(self, need: Need) -> float | Refusal | None:
+        """Return the length of a reply that is shorter than asked for. None means that others hold what it needs."""
         alone, name, envelope = self._find_room(need, count_held=False)
         while (
             alone < need.min_output_tokens and name != "turns" and need.report_tokens is not None and self.drop_report()
@@ -176,19 +196,22 @@ class Reserver:
             return self._refuse(envelope, name, need)
         output, _, _ = self._find_room(need, count_held=True)
         enough = alone if need.enough_output_tokens is None else min(alone, need.enough_output_tokens)
-        if output < (need.min_output_tokens if need.is_grace else enough):
-            return None
-        if need.shares > 1:
-            room, _, _ = self._find_room(replace(need, max_output_tokens=None), count_held=True)
-            if room != math.inf:
-                output = min(output, max(1, (need.input_tokens + room) // need.shares - need.input_tokens))
-        return self._hold(need, output)
+        return None if output < (need.min_output_tokens if need.is_grace else enough) else output
 
     def keep_report(self, need: Need, input_tokens: int, output_tokens: int) -> Holds:
         """Reserve a report after a request with these tokens, or what is available of it; return the amounts."""
+        return self.keep(self._compute_report(need, input_tokens, output_tokens))
+
+    def renew_report(self, kept: Holds, need: Need, input_tokens: int, output_tokens: int) -> Holds:
+        """Reserve a report in the same way, instead of an earlier one; return the amounts."""
+        tokens, money = self._compute_report(need, input_tokens, output_tokens)
+        more_tokens, more_money = self.keep((tokens - kept[0], money - kept[1]))
+        return kept[0] + more_tokens, kept[1] + more_money
+
+    def _compute_report(self, need: Need, input_tokens: int, output_tokens: int) -> Holds:
         price, report = self._find_reserve_price(need), need.report_tokens or 0
         cost = 0 if price is None else compute_report_cost(price, input_tokens, output_tokens, report)
-        return self.keep((input_tokens + output_tokens + report, cost))
+        return input_tokens + output_tokens + report, cost
 
     def keep(self, amounts: Holds) -> Holds:
         """Reserve these tokens and this money for a report, or what is available of them; return the amounts."""
@@ -196,25 +219,26 @@ class Reserver:
 
     def _keep(self, name: str, amount: int) -> int:
         """Reserve more of a budget for reports, or fewer if it is negative, in all envelopes; return the change."""
-        change = self._change_kept(0, name, amount)
-        for index, shared in enumerate(self._shared, 1):
+        change = self._envelope.keep(name, amount)
+        for index, shared in enumerate(self._shared):
             if not change or shared.budgets[name].ceiling is None:
                 continue
-            in_shared = self._change_kept(index, name, change)
+            in_shared = self._keep_shared(index, name, change)
             if in_shared < change and amount > 0:
+                self._envelope.keep(name, in_shared - change)
                 for inner in range(index):
-                    self._change_kept(inner, name, in_shared - change)
+                    self._keep_shared(inner, name, in_shared - change)
                 change = in_shared
         return change
 
-    def _change_kept(self, index: int, name: str, amount: int) -> int:
-        change = self._envelopes[index].keep(name, amount)
+    def _keep_shared(self, index: int, name: str, amount: int) -> int:
+        change = self._shared[index].keep(name, amount)
         self._kept[index][name] += change
         return change
 
     def close(self) -> None:
         """Release what is reserved for reports in the shared budgets."""
-        for shared, kept in zip(self._shared, self._kept[1:], strict=True):
+        for shared, kept in zip(self._shared, self._kept, strict=True):
             for name, amount in kept.items():
                 shared.keep(name, -amount)
             kept.clear()
@@ -230,21 +254,19 @@ class Reserver:
         price = self._find_reserve_price(need)
         longest = math.inf if need.max_output_tokens is None else need.max_output_tokens
         found: tuple[float, str, TurnBudget] = (longest, "tokens", self._envelope)
+        report = None if need.is_grace else need.report_tokens
         for envelope in self._envelopes:
-            rooms: dict[str, float] = {}
-            if need.turns and _count_free(envelope, "turns", count_held) < need.turns:
-                rooms["turns"] = 0
-            report = None if need.is_grace else need.report_tokens
-            tokens = _count_free(envelope, "tokens", count_held) + need.kept[0]
-            if report is None:
-                rooms["tokens"] = tokens - need.input_tokens
-            else:  # the report reads the request and its reply once more
-                rooms["tokens"] = (tokens - 2 * need.input_tokens - report) // 2
+            if need.turns and found[0] > 0 and _count_free(envelope, "turns", count_held) < need.turns:
+                found = (0, "turns", envelope)
+            room = _count_free(envelope, "tokens", count_held) + need.kept[0] - need.input_tokens
+            if report is not None:  # which reads the request and its reply once more
+                room = (room - need.input_tokens - report) // 2
+            if room < found[0]:
+                found = (room, "tokens", envelope)
             if price is not None and (money := _count_free(envelope, "usd", count_held) + need.kept[1]) != math.inf:
-                rooms["usd"] = compute_affordable_output(price, need.input_tokens, int(money), report)
-            for name, room in rooms.items():
+                room = compute_affordable_output(price, need.input_tokens, int(money), report)
                 if room < found[0]:
-                    found = (room, name, envelope)
+                    found = (room, "usd", envelope)
         return found
 
     def _hold(self, need: Need, output: float) -> Reservation:

@@ -142,8 +142,7 @@ class ReservedTurn(Turn):
     def _renew_report(self, input_tokens: int, output_tokens: int) -> None:
         """Reserve the report of the conversation again, after a request with these tokens."""
         if self._need.report_tokens is not None and not self.grace and self.counts:
-            self._reserver.release_report(self.kept)
-            self.kept = self._reserver.keep_report(self._need, input_tokens, output_tokens)
+            self.kept = self._reserver.renew_report(self.kept, self._need, input_tokens, output_tokens)
 
     def _take(self, reserved: Reservation) -> None:
         self._holds = [reserved.holds]
