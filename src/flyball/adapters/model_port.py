@@ -46,7 +46,7 @@ class KnownTools:
     tools: tuple[object, ...] = ()
     names: tuple[str, ...] = ()
     server_tools: tuple[str, ...] = ()
-    """Those that run at the provider."""
+    """Names of the tools that run at the provider."""
     size: int = 0
     """Bytes."""
 

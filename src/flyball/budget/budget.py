@@ -345,8 +345,7 @@ class IterationBudget:
     def unspent(self) -> int | float:
         """Units that are not used here and in every ancestor, whether held or not."""
         with self._lock:
-            room = self._limit - self._used
-            return max(0, room if self._parent is None else min(room, self._parent.unspent))
+            return max(0, min(self._limit - self._used, math.inf if self._parent is None else self._parent.unspent))
 
     def find_short(self, amount: int = 1) -> IterationBudget | None:
         """Return the budget that would refuse `amount`: this one or the nearest ancestor. None if it is available."""
