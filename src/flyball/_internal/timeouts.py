@@ -46,13 +46,13 @@ def call_within(seconds: float, function: Callable[[], T]) -> T:
 
 async def await_within(seconds: float, function: Callable[[], Awaitable[T]]) -> T:
     """Await the result of a function, or cancel it after `seconds` and raise TimeIsOver."""
-    with _create_scope(seconds):
+    with create_scope(seconds):
         return await function()
     raise TimeIsOver
 
 
-def _create_scope(seconds: float) -> anyio.CancelScope:
-    """Return a scope that ends after `seconds`. On asyncio its class is known: anyio would look it up each time."""
+def create_scope(seconds: float = inf) -> anyio.CancelScope:
+    """Return a scope that ends after `seconds`. On asyncio its class is cached, because anyio looks it up each time."""
     loop = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
     if loop is None:  # trio
         return anyio.move_on_after(seconds)

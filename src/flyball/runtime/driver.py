@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from .._internal.detach import CHECK_EVERY_S, CHECKS, DetachableTask, leave_behind
+from .._internal.timeouts import create_scope
 from .._internal.workers import WorkerPool, get_call_soon
 from ..budget.budget import IterationBudget
 from ..budget.deadline import SYSTEM, Clock
@@ -244,7 +245,7 @@ class RunDriver:
         try:
             effect = begin()
             while effect is not None and not signals.is_cancelling:
-                with timer.scope() as scope:
+                with create_scope() as scope:
                     self._scope = scope
                     is_trio = timer.enter(scope)
                     # An effect that ends exactly at its deadline, or ignores it, leaves a cancelled scope. The next

@@ -15,10 +15,6 @@ _MAX_ALARM_S = 30.0
 """Maximum seconds ahead for the alarm. Most deadlines are later, so it need not be set for each effect."""
 
 
-_SCOPES: list[type[anyio.CancelScope]] = []
-"""Class of asyncio's cancel scopes, after its first use."""
-
-
 class RunTimer:
     """Clock that starts with the run, with one alarm for all effects.
 
@@ -90,14 +86,6 @@ class RunTimer:
     def is_on_trio(self) -> bool:
         """Return True if the running event loop is trio's."""
         return asyncio._get_running_loop() is None
-
-    def scope(self) -> anyio.CancelScope:
-        """Return a new cancel scope. On asyncio its class is cached, because anyio would look it up each time."""
-        if self.is_on_trio():
-            return anyio.CancelScope()
-        if not _SCOPES:
-            _SCOPES.append(type(anyio.CancelScope()))
-        return _SCOPES[0]()
 
     def enter(self, scope: anyio.CancelScope) -> bool:
         """Use this scope for the following effects. Return True if its own deadline is the alarm, as on trio."""
