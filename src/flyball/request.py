@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, cast, overload
 
+from ._internal.attachments import take_out_files
 from ._internal.jsonable import to_json_text
 from .budget.usage import Usage
 from .errors import ContextTooLong, ModelError, Retryable, describe_error
@@ -238,7 +239,10 @@ def estimate_reply_tokens(reply: Reply) -> int:
 def _estimate_part_tokens(part: object) -> int:
     if isinstance(part, Mapping) and _is_image(cast("Mapping[str, Any]", part)):
         return MAX_IMAGE_TOKENS  # providers count the pixels of an image, which are bounded, not its bytes
-    return estimate_tokens(part if isinstance(part, str) else to_json_text(cast("object", part)))
+    if isinstance(part, str):
+        return estimate_tokens(part)
+    rest, file_tokens = take_out_files(part, MAX_IMAGE_TOKENS)
+    return estimate_tokens(to_json_text(rest)) + file_tokens
 
 
 def _is_image(part: Mapping[str, Any]) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 import warnings
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +30,7 @@ from flyball.adapters.frameworks import AdapterWarning
 from flyball.adapters.langchain_middleware import GovernMiddleware
 from flyball.budget.price import TokenPrice
 from flyball.errors import UsageError
+from flyball.event import ModelRequested
 from flyball.models.scripted import say
 from flyball.person import Question
 from flyball.rules import RuleSet
@@ -579,3 +581,18 @@ def test_missing_result_is_an_error() -> None:
         middleware.result()
     with pytest.raises(UsageError, match="is not known"):
         middleware.result("x")
+
+
+@pytest.mark.parametrize("key", ["base64", "url"])
+def test_a_photo_counts_as_an_image_and_not_as_text(key: str) -> None:
+    data = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(900_000)).decode()
+    photo = {"type": "image", "base64": data, "mime_type": "image/png"}
+    if key == "url":
+        photo = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+    task: Any = {"messages": [HumanMessage([{"type": "text", "text": "Count."}, photo])]}
+    middleware = langchain.govern(options=AdapterOptions(Limits(turns=3, usd=1), model="openai:gpt-4o"))
+    create_agent(Script(), [add], middleware=[middleware]).invoke(task)
+    result = middleware.result()
+    assert (result.turns, result.requests) == (3, 4)
+    first = next(event for event in result.events if isinstance(event, ModelRequested))
+    assert 1_600 <= first.estimated_tokens <= 2_500

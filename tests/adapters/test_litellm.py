@@ -1,5 +1,6 @@
 import asyncio
 import os
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,6 +15,7 @@ from flyball.adapters import AdapterOptions, result_of  # noqa: E402
 from flyball.adapters.frameworks import AdapterWarning  # noqa: E402
 from flyball.adapters.litellm import GovernedLiteLLM, govern  # noqa: E402
 from flyball.errors import ModelError, UsageError  # noqa: E402
+from flyball.event import ModelRequested  # noqa: E402
 from flyball.models.scripted import call, say  # noqa: E402
 from flyball.testing.server import LoopingProvider, ModelServer, StatusReply, sent  # noqa: E402
 
@@ -265,3 +267,13 @@ def test_runs_within_a_run_draw_on_its_budgets(provider: LoopingProvider) -> Non
         loop(inner)
     assert (len(provider.requests), inner.result.stop, inner.result.turns) == (4, "budget", 3)
     assert outer.result.budgets["turns"].used == 3
+
+
+def test_a_photo_counts_as_an_image_and_not_as_text(provider: LoopingProvider) -> None:
+    url = "data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n" + bytes(900_000)).decode()
+    content = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
+    with govern(Limits(turns=3, usd=1)) as llm:
+        llm.completion("gpt-4o", [{"role": "user", "content": content}])
+    assert (llm.result.turns, len(provider.requests)) == (1, 1)
+    first = next(event for event in llm.result.events if isinstance(event, ModelRequested))
+    assert 1_600 <= first.estimated_tokens <= 2_500

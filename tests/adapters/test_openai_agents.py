@@ -1,5 +1,6 @@
 import asyncio
 import warnings
+from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ from flyball.adapters import AdapterOptions, openai_agents, result_of
 from flyball.adapters.frameworks import OPENAI_AGENTS, AdapterWarning, Framework
 from flyball.adapters.openai_replies import build_output
 from flyball.errors import UsageError
-from flyball.event import ToolStarted
+from flyball.event import ModelRequested, ToolStarted
 from flyball.models.scripted import call, say
 from flyball.person import Question
 from flyball.store import MemoryStore
@@ -525,3 +526,20 @@ def test_a_handoff_without_the_history_has_a_report_of_its_own() -> None:
     result = asyncio.run(main())
     assert [(one["name"], one["level"]) for one in result.state["conversations"]] == [("first", 0), ("counter", 0)]
     assert result.budgets["tool_calls"].used == 2
+
+
+def test_a_photo_counts_as_an_image_and_not_as_text() -> None:
+    url = "data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n" + bytes(900_000)).decode()
+    content = [{"type": "input_text", "text": "Count."}, {"type": "input_image", "image_url": url, "detail": "auto"}]
+
+    async def main() -> Result:
+        async with open_client(LoopingProvider(report="I counted.")) as open_:
+            task: Any = [{"role": "user", "content": content}]
+            limits = Limits(turns=3, usd=1)
+            return result_of(await openai_agents.run(create_agent(), task, limits=limits, run_config=open_.config))
+
+    result = asyncio.run(main())
+    assert (result.turns, result.text) == (3, "I counted.")
+    asked = [event.estimated_tokens for event in result.events if isinstance(event, ModelRequested)]
+    assert 1_600 <= asked[0] <= 2_500
+    assert len(asked) == 4

@@ -12,6 +12,7 @@ from openai import AsyncOpenAI
 from pydantic import BaseModel
 from pydantic_ai import (
     Agent,
+    BinaryContent,
     DeferredToolRequests,
     ModelMessage,
     ModelResponse,
@@ -41,6 +42,7 @@ from flyball import Limits, Result, Usage
 from flyball.adapters import AdapterOptions, pydantic_ai, result_of
 from flyball.adapters.frameworks import AdapterWarning
 from flyball.errors import UsageError
+from flyball.event import ModelRequested
 from flyball.models.scripted import say
 from flyball.rules import RuleSet
 from flyball.store import MemoryStore
@@ -387,3 +389,17 @@ def test_the_first_run_of_a_capability_has_the_id_of_its_options() -> None:
         results.append(governed.result())
     assert (results[0].run_id, results[1].run_id != "r1") == ("r1", True)
     assert all(store.runs.get(result.run_id) for result in results)
+
+
+def test_a_photo_and_a_document_count_as_images_and_pages_and_not_as_text() -> None:
+    pages = b"%PDF-1.7\n" + b"<< /Type /Page >>\n" * 4 + bytes(900_000)
+    photo = BinaryContent(b"\x89PNG\r\n\x1a\n" + bytes(900_000), media_type="image/png")
+    script = Script(after=2)
+    agent = Agent(script.model, tools=[add])
+    options = AdapterOptions(Limits(turns=5, usd=1), model="openai:gpt-4o")
+    task = ["What is this?", photo, BinaryContent(pages, media_type="application/pdf")]
+    returned = asyncio.run(pydantic_ai.run(agent, task, options=options))
+    result = result_of(returned)
+    assert (result.stop, result.requests) == ("completed", 3)
+    first = next(event for event in result.events if isinstance(event, ModelRequested))
+    assert 1_600 + 4 * 3_000 <= first.estimated_tokens <= 15_000

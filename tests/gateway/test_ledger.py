@@ -178,7 +178,7 @@ async def talk(client: Client, chance: random.Random, number: int) -> None:
     """One conversation: turns, retries of the same body, a client that leaves, and parallel requests."""
     messages: list[Any] = [{"role": "user", "content": f"Go on, {number}. " + "x" * chance.randint(0, 3_000)}]
     if chance.random() < 0.3:
-        image = {"url": "data:image/png;base64," + "A" * chance.randint(500, 5_000)}
+        image = {"url": "data:image/png;base64,iVBORw0KGgo" + "A" * chance.randint(500, 5_000)}
         messages.append({"role": "user", "content": [{"type": "image_url", "image_url": image}]})
     for _ in range(chance.randint(1, 8)):
         body: dict[str, Any] = {"model": "gpt-4o", "messages": messages}

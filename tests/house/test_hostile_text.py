@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import flyball
+from flyball._internal.attachments import count_pages
 from flyball._internal.path import has_value
 from flyball._internal.text import redact_command
 from flyball._internal.toml import TomlDocument
@@ -71,6 +72,11 @@ def repeated(unit: str, end: str = "", start: str = "") -> Make:
 def pieces(piece: bytes) -> Make:
     """Make a stream in small pieces."""
     return lambda size: [piece] * (size // 8)
+
+
+def packs(unit: bytes) -> Make:
+    """Make the bytes of a PDF document."""
+    return lambda size: b"%PDF-1.7\n" + unit * (size // len(unit))
 
 
 PROSE = repeated("A word, and another one.\n")
@@ -210,6 +216,10 @@ CASES: list[tuple[str, str, Read, Make, Make]] = [
     ("tools/mcp_client/server.py", "a command of keys", lambda text: mcp(text).name, repeated("key "), repeated("x ")),
     ("tools/mcp_client/stdio.py", "stderr in small pieces", stderr, pieces(b"x"), pieces(b"xxxxxxxx")),
     ("tools/excerpt.py", "a result of quotes", excerpt_of, repeated('"'), PROSE),
+    *(
+        ("_internal/attachments.py", f"a document of {unit!r}", count_pages, packs(unit), packs(b"Tj\n"))
+        for unit in (b"/Type ", b"/Type" + b" " * 1_000, b"/Type /Page", b"/ObjStm", b"/ObjStm stream\n", b"stream")
+    ),
     ("_internal/text.py", "a command of keys", lambda text: redact_command([text]), repeated("key"), repeated("xyz")),
     ("_internal/text.py", "a command of starts of keys", lambda text: redact_command([text]), repeated("sk-a "), PROSE),
     ("_internal/path.py", "JSON that is nested", look_up, repeated('{"a":', "1"), PROSE),

@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
 from flyball import Agent, Limits, TokenPrice, Usage, tool
-from flyball.event import Delta, Event
+from flyball.event import Delta, Event, ModelRequested
 from flyball.models import AnthropicModel, OpenAIModel
 from flyball.models.http import HttpModel
 from flyball.testing import ModelServer, RuleFolder, assert_honest, call, say, sent, status
@@ -135,3 +136,17 @@ def test_a_program_that_asked_models_ends_without_a_word() -> None:
     assert done.stdout == "hello hello hello\ncancelled\n"
     said = [line for line in done.stderr.splitlines() if line and not line.startswith("Executing <")]
     assert said == []
+
+
+def test_a_long_document_counts_by_its_pages_and_not_as_text() -> None:
+    document = b64encode(b"%PDF-1.7\n" + b"<< /Type /Page >>\n" * 4 + bytes(900_000)).decode()
+    source = {"type": "base64", "media_type": "application/pdf", "data": document}
+    content = [{"type": "text", "text": "What does it say?"}, {"type": "document", "source": source}]
+    with ModelServer(say("That all is well.")) as server:
+        agent = Agent(
+            model=AnthropicModel("claude-sonnet-4-5", url=server.url, key="key"), limits=Limits(tokens=30_000)
+        )
+        result = assert_honest(agent.run([{"role": "user", "content": content}]))
+    assert (result.text, server.requests[0].body["messages"][0]["content"][1]) == ("That all is well.", content[1])
+    asked = next(event for event in result.events if isinstance(event, ModelRequested))
+    assert 12_000 <= asked.estimated_tokens <= 13_000

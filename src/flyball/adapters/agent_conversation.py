@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..budget.lock import create_lock
+from .model_port import CountedMessages
 
 if TYPE_CHECKING:
     from ..governor.reserved_turn import ReservedTurn
@@ -44,6 +45,7 @@ class AgentConversation:
     """Text of the latest reply."""
     known_bytes: int = 0
     """Bytes of the latest request whose usage is known."""
+    counted: CountedMessages = field(default_factory=CountedMessages)
     known_input: int = 0
     """Input tokens of that request."""
     has_failed: bool = False

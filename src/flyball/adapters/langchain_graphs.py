@@ -15,7 +15,7 @@ from langgraph.errors import GraphInterrupt
 
 from .agent_conversation import AgentConversation
 from .framework_run import FrameworkRun, find_place
-from .model_port import CountedMessages, KnownTools
+from .model_port import KnownTools
 from .results import attach
 
 OnEnd = Callable[[BaseException | None], object]
@@ -59,7 +59,6 @@ class AgentRun:
 
     graph: GraphRun
     conversation: AgentConversation
-    counted: CountedMessages = field(default_factory=CountedMessages)
     tools: KnownTools = field(default_factory=KnownTools)
 
     def __post_init__(self) -> None:

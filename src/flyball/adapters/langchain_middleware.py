@@ -145,7 +145,7 @@ class GovernMiddleware(Middleware):
     def _describe(self, agent: AgentRun, request: ModelRequest[Any], unheld: tuple[str, ...]) -> AskedModel:
         if not agent.tools.are(request.tools):
             agent.tools = describe_tools(request.tools)
-        return describe_request(request, agent.counted, agent.tools, unheld)
+        return describe_request(request, agent.conversation.counted, agent.tools, unheld)
 
     def _find_unheld(
         self, agent: AgentRun, handler: Callable[..., Any], in_loop: ModelRequest[Any] | None = None

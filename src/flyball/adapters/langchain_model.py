@@ -34,6 +34,7 @@ from .model_port import (
     CountedMessages,
     Edits,
     KnownTools,
+    count_content,
     find_server_tools,
     is_server_call,
     parse_usage,
@@ -322,8 +323,7 @@ def _get_text(message: BaseMessage) -> str:
 
 
 def _count_bytes(message: BaseMessage) -> int:
-    content = message.content
-    size = MESSAGE_BYTES + (len(content) if isinstance(content, str) else len(str(content)))
+    size = MESSAGE_BYTES + count_content(message.content)
     if isinstance(message, AIMessage):
         size += sum([CALL_BYTES + len(str(call["args"])) for call in message.tool_calls])
     return size

@@ -38,7 +38,8 @@ class LiteLLMCalls:
     def complete(self, model: str, messages: list[Any], arguments: Mapping[str, Any]) -> Any:
         """Make a blocking call."""
         call = self._build(model, messages, arguments)
-        conversation, asked = self._find(call), call.describe(self._name(call.model))
+        conversation = self._find(call)
+        asked = call.describe(self._name(call.model), conversation.counted)
         if call.streams:
             return self._stream(conversation, asked, call)
         port = LiteLLMPort(self._module, self._client.completion, call)
@@ -47,7 +48,8 @@ class LiteLLMCalls:
     async def acomplete(self, model: str, messages: list[Any], arguments: Mapping[str, Any]) -> Any:
         """Make a call on an event loop."""
         call = self._build(model, messages, arguments)
-        conversation, asked = self._find(call), call.describe(self._name(call.model))
+        conversation = self._find(call)
+        asked = call.describe(self._name(call.model), conversation.counted)
         if call.streams:
             return await self._astream(conversation, asked, call)
         port = LiteLLMPort(self._module, self._client.acompletion, call)

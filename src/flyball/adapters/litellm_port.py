@@ -13,7 +13,7 @@ from ..budget.usage import Usage
 from ..errors import ModelError
 from ..request import Call, Finish, Reply
 from ..wire.schema_fit import fit_schema
-from .model_port import AskedModel, Edits, find_server_tools, parse_usage
+from .model_port import AskedModel, CountedMessages, Edits, count_content, find_server_tools, parse_usage
 
 _CAPS = ("max_completion_tokens", "max_tokens")
 
@@ -83,7 +83,7 @@ class CallArguments:
             for call in message.get("tool_calls") or ():
                 yield str(call.get("id"))
 
-    def describe(self, model: str) -> AskedModel:
+    def describe(self, model: str, counted: CountedMessages) -> AskedModel:
         """Return the facts that decisions need. `model` has the provider before the name."""
         results = {
             str(message.get("tool_call_id")): str(message.get("content"))
@@ -93,7 +93,8 @@ class CallArguments:
         cap = next((self.others[name] for name in _CAPS if isinstance(self.others.get(name), int)), None)
         return AskedModel(
             model=model,
-            input_bytes=len(json.dumps([self.messages, self.others.get("tools")], default=str)),
+            input_bytes=counted.count(self.messages, count_content)
+            + len(json.dumps(self.others.get("tools"), default=str)),
             messages=len(self.messages),
             max_output_tokens=cap,
             tools=self.tools,

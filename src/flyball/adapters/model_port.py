@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, Protocol, TypeVar, cast
 
+from .._internal.attachments import take_out_files
 from ..budget.usage import Usage
 from ..errors import ConfigError, ModelError
+from ..governor.reservation import TOKENS_PER_BYTE
 from ..request import Reply
 
 R = TypeVar("R")
@@ -26,17 +29,25 @@ _SERVER_TOOLS = (
 class CountedMessages:
     """Bytes of the messages of a conversation, which mostly grows."""
 
-    known: int = 0
-    newest: object = None
-    size: int = 0
+    _counted: tuple[int, object, int] = (0, None, 0)
+    """Number of the messages that were counted, the newest of them, and their bytes."""
 
     def count(self, messages: Sequence[T], count_bytes: Callable[[T], int]) -> int:
         """Return the bytes of the messages. Only new ones are counted; the others are known."""
-        if len(messages) < self.known or (self.known and messages[self.known - 1] is not self.newest):
-            self.known, self.size = 0, 0
-        self.size += sum(map(count_bytes, messages[self.known :]))
-        self.known, self.newest = len(messages), messages[-1] if messages else None
-        return self.size
+        known, newest, size = self._counted
+        if len(messages) < known or (known and messages[known - 1] is not newest and messages[known - 1] != newest):
+            known = size = 0
+        size += sum(map(count_bytes, messages[known:]))
+        self._counted = len(messages), messages[-1] if messages else None, size
+        return size
+
+
+def count_content(content: object) -> int:
+    """Return about the bytes of a content. An image or another file counts as much as a text with as many tokens."""
+    if isinstance(content, str):
+        return len(content)
+    rest, file_tokens = take_out_files(content)
+    return len(str(rest)) + math.ceil(file_tokens / TOKENS_PER_BYTE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from ..event import AskedPerson, ModelReplied, ModelRequested, PersonAnswered, T
 from ..governor.client_call import is_temporary, is_unbilled
 from ..governor.model_card import GovernedModel, find_known_model
 from ..governor.report_request import write_report_request
-from ..governor.reservation import Need
+from ..governor.reservation import TOKENS_PER_BYTE, Need
 from ..models.failures import is_too_long
 from ..outcome import Status, Success
 from ..person import Question, Verdict
@@ -41,8 +41,6 @@ _DEFAULT_REPLY_TOKENS = 16_384
 """Longest reply of a request that names none, if tokens or money are limited."""
 _ENOUGH_REPLY_TOKENS = 4_096
 """Longest reply with which a request goes out at once, although it could have a longer one later."""
-_TOKENS_PER_BYTE = 0.4
-"""Estimate for text whose tokens are not known. Providers report 0.2 to 0.3 for prose and code."""
 _MAX_SYNTHETIC_REPLIES = 10
 """Replies without a model after which a conversation is one of a loop that does not end by itself."""
 _SLOWEST_FACTOR = 1.5
@@ -338,7 +336,7 @@ class ModelRequests:
             conversation.known_input, conversation.known_bytes = reply.usage.input, exchange.asked.input_bytes
         else:
             seen = len(reply.text) + sum(len(str(call.arguments)) for call in reply.calls)
-            turn.settle_observed(exchange.input_tokens, math.ceil(seen * _TOKENS_PER_BYTE))
+            turn.settle_observed(exchange.input_tokens, math.ceil(seen * TOKENS_PER_BYTE))
         conversation.text = reply.text or conversation.text
         self._note_reply(exchange, turn, reply)
         self._note_duration(exchange)
@@ -415,7 +413,7 @@ class ModelRequests:
         cap = min(caps, default=None)
         new_bytes = max(0, asked.input_bytes - conversation.known_bytes)
         return Need(
-            conversation.known_input + math.ceil(new_bytes * _TOKENS_PER_BYTE),
+            conversation.known_input + math.ceil(new_bytes * TOKENS_PER_BYTE),
             cap,
             turns=1,
             model=card,

@@ -39,7 +39,7 @@ from openai.types.responses import Response, ResponseCompletedEvent, ResponseInc
 
 from ..request import Reply
 from .agent_conversation import AgentConversation
-from .model_port import AskedModel, Edits, ReplyCut, name_model
+from .model_port import AskedModel, Edits, ReplyCut, count_content, name_model
 from .openai_replies import (
     build_model_response,
     build_response,
@@ -146,19 +146,21 @@ class ModelArguments(dict[str, Any]):
         """Check whether the run, and not the program, limits the length of the reply."""
         return edits.is_last or edits.max_output_tokens != self["model_settings"].max_tokens
 
-    def describe(self, model: str, open_calls: Collection[str]) -> AskedModel:
+    def describe(self, model: str, conversation: AgentConversation) -> AskedModel:
         """Return the request in Flyball's form, with the results of the calls that are open."""
+        history = self.history
         schemas = [(tool.name, getattr(tool, "params_json_schema", None)) for tool in self.tools]
         return AskedModel(
             model=model,
-            input_bytes=len(str((self["system_instructions"], self["input"], schemas))),
-            messages=len(self.history),
+            input_bytes=len(str((self["system_instructions"], schemas)))
+            + conversation.counted.count(history, count_content),
+            messages=len(history),
             max_output_tokens=self["model_settings"].max_tokens,
             tools=tuple(tool.name for tool in self.tools),
             server_tools=tuple(tool.name for tool in self.tools if isinstance(tool, HOSTED_TOOLS)),
             handoffs=tuple(handoff.tool_name for handoff in self.handoffs),
             has_schema=self.schema is not None,
-            results=read_results(self.history, open_calls),
+            results=read_results(history, conversation.open_calls),
         )
 
 
@@ -335,7 +337,7 @@ class AgentsModel(Model):
     def _describe(self, asking: Asking, arguments: ModelArguments) -> AskedModel:
         chosen = self._config.model or asking.agent.model or get_default_model()
         name = getattr(chosen, "model", None) if isinstance(chosen, Model) else chosen
-        return arguments.describe(name_model(name), asking.conversation.open_calls)
+        return arguments.describe(name_model(name), asking.conversation)
 
     def _prepare_calls(self, asking: Asking, tools: list[Tool], output: Sequence[Any]) -> None:
         """Remember the calls of a reply, and give each tool that may be called the time that is left.

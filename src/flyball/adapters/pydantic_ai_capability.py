@@ -19,7 +19,6 @@ from ..result import Result
 from .adapter_options import AdapterOptions, choose_options
 from .framework_run import FrameworkRun
 from .frameworks import PYDANTIC_AI
-from .model_port import CountedMessages
 from .pydantic_ai_model import PydanticAIPort, describe_request
 from .results import attach, remember
 from .tool_threads import TOOL_THREADS
@@ -57,7 +56,6 @@ class _GovernedAgentRun(AbstractCapability[Any]):
 
     def __init__(self, capability: GovernCapability, options: AdapterOptions, runs: dict[str, FrameworkRun]) -> None:
         self._capability = capability
-        self._counted = CountedMessages()
         self._options = options
         self._runs = runs
         self._run: FrameworkRun | None = None
@@ -100,7 +98,7 @@ class _GovernedAgentRun(AbstractCapability[Any]):
         if self._run is None:
             return await handler(request_context)
         port = PydanticAIPort(request_context, handler)
-        asked = describe_request(request_context, port.parameters, self._counted)
+        asked = describe_request(request_context, port.parameters, self._conversation.counted)
         return await self._run.aask(self._conversation, asked, port)
 
     async def wrap_tool_execute(

@@ -28,7 +28,16 @@ from ..budget.usage import Usage
 from ..request import Call, Finish, Reply
 from ..wire.schema_fit import fit_schema
 from .client_retries import HeldModels, without_retries
-from .model_port import CALL_BYTES, MESSAGE_BYTES, SCHEMA_BYTES, AskedModel, CountedMessages, Edits, parse_usage
+from .model_port import (
+    CALL_BYTES,
+    MESSAGE_BYTES,
+    SCHEMA_BYTES,
+    AskedModel,
+    CountedMessages,
+    Edits,
+    count_content,
+    parse_usage,
+)
 
 T = TypeVar("T")
 _infer = lru_cache(8)(infer_model)
@@ -233,6 +242,5 @@ def _count_bytes(message: ModelMessage) -> int:
     size = 0
     for part in message.parts:
         size += CALL_BYTES if isinstance(part, ToolCallPart) else MESSAGE_BYTES
-        content: Any = getattr(part, "content", None) or getattr(part, "args", "")
-        size += len(content) if isinstance(content, str) else len(str(content))
+        size += count_content(getattr(part, "content", None) or getattr(part, "args", ""))
     return size

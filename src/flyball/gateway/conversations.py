@@ -56,8 +56,9 @@ class Chat:
     text: str = ""
     """Text of the latest reply."""
     known_bytes: int = 0
-    """Bytes of the latest request whose usage is known, without blobs."""
-    known_blobs: int = 0
+    """Bytes of the latest request whose usage is known, without its files."""
+    known_file_tokens: int = 0
+    """About the tokens of those files."""
     known_input: int = 0
     """Input tokens of that request."""
     known_output: int = 0

@@ -13,7 +13,7 @@ from ..event import ModelReplied, ModelRequested, Settled
 from ..governor.ending import RunEnding
 from ..governor.govern_options import GovernOptions
 from ..governor.governed_run import GovernedRun
-from ..governor.reservation import Need
+from ..governor.reservation import TOKENS_PER_BYTE, Need
 from ..governor.run_in_progress import choose_shared
 from ..request import Reply, Usage
 from ..result import Stop
@@ -25,7 +25,7 @@ from .conversations import Chat, Conversations
 from .door import Access
 from .gateway_options import EngineOptions
 from .inbound import Inbound, thinks
-from .needs import MIN_REPLY_TOKENS, TOKENS_PER_BYTE, Needs
+from .needs import MIN_REPLY_TOKENS, Needs
 from .observer import Observer, open_limits
 from .program_calls import ProgramCalls
 from .program_time import ProgramTime
@@ -217,7 +217,7 @@ class Desk:
             turn.settle(usage, service_tier=reader.service_tier)
             if ticket.is_of_loop:
                 chat.known_input, chat.known_output = usage.input, usage.output
-                chat.known_bytes, chat.known_blobs = ticket.inbound.count_bytes()
+                chat.known_bytes, chat.known_file_tokens = ticket.inbound.count_bytes()
         else:
             usage = Usage(ticket.input_tokens, math.ceil(reader.heard_bytes * TOKENS_PER_BYTE))
             turn.settle_observed(usage.input, usage.output)

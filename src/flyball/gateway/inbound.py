@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from .._internal.attachments import MIN_CHARACTERS, estimate_base64_tokens, is_base64, is_text_key
 from ..message import Message, MessageType
 from ..wire.bodies import Json, WireRequest, get_dict, get_dicts, list_dicts
 from ..wire.formats import ANTHROPIC, CHAT, GEMINI
@@ -18,14 +18,6 @@ from ..wire.wire import Wire
 from .body import Refused
 from .door import Route
 
-_MIN_BLOB_BYTES = 2_000
-"""Shortest data of an image or a file."""
-_BLOB_CHARACTERS = f"{string.ascii_letters}{string.digits}+/=_-:;,.".encode()
-"""Characters of base64, and of what stands before it in a URL with data."""
-_TEXT_KEYS = frozenset({b"content", b"text", b"output", b"input", b"arguments"})
-"""Keys of texts, whose tokens count even if they look like data."""
-BLOB_TOKENS = 1_600
-"""Tokens that one such blob counts as."""
 _CALL_ID_KEYS = ("tool_call_id", "call_id", "tool_use_id")
 _RESULT_KEYS = frozenset({"tool_use_id", "functionResponse", "function_response"})
 _ITEM_KEYS = ("messages", "input", "contents")
@@ -135,33 +127,37 @@ class Inbound:
                         yield message, is_new
 
     def count_bytes(self) -> tuple[int, int]:
-        """Return the bytes of the body without blobs, and the number of blobs."""
+        """Return the bytes of the body without its files, and about the tokens of those."""
         if self._size is None:
             self._size = measure(self.raw)
         return self._size
 
 
 def measure(raw: bytes) -> tuple[int, int]:
-    """Return the bytes of a body without the data of images and files, and the number of those.
+    """Return the bytes of a body without the data of images, documents and recordings, and about the tokens of those.
 
     Such data is a long base64 text under a key of its own. Splitting at the quotes takes a tenth of the time of an
     expression.
     """
-    if len(raw) < _MIN_BLOB_BYTES:
+    if len(raw) < MIN_CHARACTERS:
         return len(raw), 0
     parts = raw.split(b'"')
-    if max(map(len, parts)) < _MIN_BLOB_BYTES:
+    if max(map(len, parts)) < MIN_CHARACTERS:
         return len(raw), 0
-    blobs = [len(part) for place, part in enumerate(parts) if _is_blob(parts, place)]
-    return len(raw) - sum(blobs), len(blobs)
+    size, file_tokens = len(raw), 0
+    for place, part in enumerate(parts):
+        tokens = _estimate_file(parts, place) if len(part) >= MIN_CHARACTERS else None
+        if tokens is not None:
+            size, file_tokens = size - len(part), file_tokens + tokens
+    return size, file_tokens
 
 
-def _is_blob(parts: Sequence[bytes], place: int) -> bool:
-    """Check whether one of the parts between quotes is data, and not what the model reads as a text."""
-    text = parts[place]
-    if len(text) < _MIN_BLOB_BYTES or text.translate(None, _BLOB_CHARACTERS):
-        return False
-    return place >= 2 and parts[place - 1].strip() == b":" and parts[place - 2] not in _TEXT_KEYS
+def _estimate_file(parts: Sequence[bytes], place: int) -> int | None:
+    """Return about the tokens of one of the parts between quotes. None if it is no file, but what the model reads."""
+    if place < 2 or parts[place - 1].strip() != b":" or is_text_key(parts[place - 2].decode("utf-8", "replace")):
+        return None
+    text = parts[place].replace(b"\\/", b"/")  # some clients escape it
+    return estimate_base64_tokens(text) if is_base64(text) else None
 
 
 def _read_count(value: Any) -> int:

@@ -11,17 +11,15 @@ from ..budget.run_budget import TurnBudget
 from ..budget.usage import Usage
 from ..governor.govern_options import GovernOptions
 from ..governor.model_card import GovernedModel, find_named_model
-from ..governor.reservation import Need
+from ..governor.reservation import TOKENS_PER_BYTE, Need
 from .body import Refused
 from .conversations import Chat
 from .gateway_options import EngineOptions
-from .inbound import BLOB_TOKENS, MIN_THINKING_TOKENS, Inbound
+from .inbound import MIN_THINKING_TOKENS, Inbound
 from .observer import Observer
 from .reply_reader import ReplyReader
 from .server_tools import add_fee, compute_max_fee, find_unpriced_kinds
 
-TOKENS_PER_BYTE = 0.4
-"""Estimate for text whose tokens are not known. Providers report 0.2 to 0.3 for prose and code."""
 MIN_REPLY_TOKENS = 16
 _REPORT_TOKENS = 500
 """Output tokens to reserve for each report."""
@@ -126,9 +124,9 @@ class Needs:
 
     def _estimate_input(self, inbound: Inbound, chat: Chat) -> int:
         """Return the likely input tokens: what the provider reported for the last request, and what is new."""
-        size, blobs = inbound.count_bytes()
+        size, file_tokens = inbound.count_bytes()
         if inbound.request.previous_id is not None:  # the provider has the history
-            return chat.known_input + chat.known_output + math.ceil(size * TOKENS_PER_BYTE) + blobs * BLOB_TOKENS
-        new_bytes, new_blobs = max(0, size - chat.known_bytes), max(0, blobs - chat.known_blobs)
-        estimate = chat.known_input + math.ceil(new_bytes * TOKENS_PER_BYTE) + new_blobs * BLOB_TOKENS
-        return min(estimate, size + blobs * BLOB_TOKENS)
+            return chat.known_input + chat.known_output + math.ceil(size * TOKENS_PER_BYTE) + file_tokens
+        new_bytes, new_file_tokens = max(0, size - chat.known_bytes), max(0, file_tokens - chat.known_file_tokens)
+        estimate = chat.known_input + math.ceil(new_bytes * TOKENS_PER_BYTE) + new_file_tokens
+        return min(estimate, size + file_tokens)

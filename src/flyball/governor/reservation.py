@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ..budget.price import Price
     from .model_card import GovernedModel
 
+TOKENS_PER_BYTE = 0.4
+"""Estimate for text whose tokens are not known. Providers report 0.2 to 0.3 for prose and code."""
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.001, 0.02
 """Seconds between two looks at budgets whose units others hold."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from ..._internal.attachments import take_out_files
 from ...models.scripted import Line, call, call_json, say
 from ...request import Usage
 from ...wire.bodies import Json, get_dict, get_dicts, get_int
@@ -88,7 +89,8 @@ class LoopingProvider(ModelServer):
         return None
 
     def _count_tokens(self, body: object) -> int:
-        return int(len(json.dumps(body)) * self._tokens_per_byte)
+        rest, file_tokens = take_out_files(body)
+        return int(len(json.dumps(rest)) * self._tokens_per_byte) + file_tokens
 
     def _bill(self, path: str, body: Json) -> Sendable:
         wire = find_wire(path)
