@@ -1,5 +1,5 @@
 import zlib
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode, encodebytes, urlsafe_b64encode
 from dataclasses import dataclass
 from random import Random
 
@@ -48,6 +48,7 @@ def test_an_image_counts_as_one_whatever_its_size(start: bytes) -> None:
         assert estimate_base64_tokens(b64encode(start + NOISE[:size])) == IMAGE_TOKENS
         assert estimate_base64_tokens(urlsafe_b64encode(start + NOISE[:size]).rstrip(b"=")) == IMAGE_TOKENS
         assert estimate_base64_tokens(b64encode(start + NOISE[:size]), 5_000) == 5_000
+        assert take_out_files({"data": encodebytes(start + NOISE[:size]).decode()}) == ({"data": ""}, IMAGE_TOKENS)
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -1,7 +1,7 @@
 """Tokens and money of governed programs: reserved before a request, settled after it, and never over a limit."""
 
 import json
-from base64 import b64encode
+from base64 import b64encode, encodebytes
 from typing import Any
 
 import pytest
@@ -156,8 +156,12 @@ PDF = b64encode(b"%PDF-1.7\n" + b"<< /Type /Page >>\n" * 30 + bytes(3_000)).deco
         ([{"type": "file", "file": {"file_data": "data:application/pdf;base64," + PDF}}], (90_000, 91_000)),
         ([{"type": "file", "file": {"file_data": "data:text/csv;base64," + "QUJD" * 10_000}}], (10_000, 20_000)),
         ([{"type": "image_url", "image_url": {"url": "data:image/jpeg;base64," + "\\/9j\\/" * 5_000}}], (1_600, 1_800)),
+        (
+            [{"type": "image_url", "image_url": {"url": encodebytes(b"GIF89a" + bytes(30_000)).decode()}}],
+            (1_600, 1_800),
+        ),
     ],
-    ids=["image", "text without spaces", "base64 as a text", "part of a text", "30 pages", "file of text", "escaped"],
+    ids=["image", "no spaces", "base64 as a text", "part of a text", "30 pages", "file of text", "escaped", "lines"],
 )
 def test_the_data_of_images_and_documents_does_not_count_as_text(content: object, tokens: tuple[int, int]) -> None:
     body = {"model": "gpt-4o", "messages": [{"role": "user", "content": content}]}

@@ -27,8 +27,8 @@ _MAX_DEPTH = 20
 _START_CHARACTERS = 64
 """Characters of base64 that tell the kind of a file."""
 
-_CHARACTERS = f"{string.ascii_letters}{string.digits}+/=_-:;,.".encode()
-"""Characters of base64, and of what stands before it in a URL with data."""
+_CHARACTERS = f"{string.ascii_letters}{string.digits}+/=_-:;,.\r\n".encode()
+"""Characters of base64, which may have lines, and of what stands before it in a URL with data."""
 _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 _IMAGE_STARTS = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"II*\x00", b"MM\x00*")
 _IMAGE_BRANDS = frozenset({b"heic", b"heix", b"heim", b"mif1", b"msf1", b"avif", b"avis"})

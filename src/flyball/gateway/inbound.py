@@ -156,7 +156,7 @@ def _estimate_file(parts: Sequence[bytes], place: int) -> int | None:
     """Return about the tokens of one of the parts between quotes. None if it is no file, but what the model reads."""
     if place < 2 or parts[place - 1].strip() != b":" or is_text_key(parts[place - 2].decode("utf-8", "replace")):
         return None
-    text = parts[place].replace(b"\\/", b"/")  # some clients escape it
+    text = parts[place].replace(b"\\/", b"/").replace(b"\\n", b"")  # some clients escape it, or write lines
     return estimate_base64_tokens(text) if is_base64(text) else None
 
 
