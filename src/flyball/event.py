@@ -274,6 +274,8 @@ class BudgetRefused(Event):
     flag: str
     remedy: str = ""
     """Options that raise the limit, such as `Limits(turns=16)`. Empty if unknown."""
+    is_shared: bool = False
+    """True if the limit is that of a shared budget or of the parent run, not the run's own."""
 
 
 @dataclass(slots=True)

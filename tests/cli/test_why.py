@@ -233,6 +233,12 @@ def test_the_hint_of_a_run_that_can_go_on_is_what_one_can_type() -> None:
     assert hinted(unfinished).endswith(": look, tidy")
 
 
+def test_the_hint_of_a_run_that_met_a_shared_limit_names_the_shared_budget() -> None:
+    with Limits(turns=2).open() as shared:
+        result = Agent(model=ScriptedModel(*RUNAWAY, grace=say("So far.")), tools=[look]).run("Go.", within=shared)
+    assert hinted(json.loads(json.dumps(result.to_dict()))).startswith("Limits(turns=…) of the shared budget")
+
+
 def test_events_that_the_record_does_not_have_are_missed() -> None:
     record = record_of(*RUNAWAY, events_kept=9)
     assert " events" in end(record)[-1]

@@ -18,7 +18,10 @@ def build_hints(record: RunRecord) -> list[str]:
 
 def _iter_limit_hints(record: RunRecord) -> Iterator[str]:
     """Yield how to double each limit that refused."""
-    flags = record.data.text_list("flags")
+    refusals = [event for event in record.events if event.text("event") == "budget_refused"]
+    shared = {event.text("flag"): event.text("remedy") for event in refusals if event.get("is_shared") is True}
+    flags = [flag for flag in record.data.text_list("flags") if flag not in shared]
+    yield from shared.values()
     for name, budget in record.budgets.items():
         if f"max_{budget.name}_reached" not in flags or not budget.ceiling:
             continue
@@ -34,7 +37,7 @@ def _iter_limit_hints(record: RunRecord) -> Iterator[str]:
             yield f"the same command with {COMMAND_OPTIONS[name]} {format_amount(budget.unit, new)}"
         elif budget.name in SETTINGS:
             yield f"set {variable_for(SETTINGS[budget.name])}={format_amount(budget.unit, new)} in the environment"
-    if "max_seconds_reached" in flags or record.stop is Stop.DEADLINE:
+    if "max_seconds_reached" in flags or (record.stop is Stop.DEADLINE and not shared):
         yield _build_time_hint(record)
 
 
