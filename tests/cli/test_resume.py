@@ -121,6 +121,21 @@ def test_a_run_that_waits_goes_on_with_the_answer(typed: Typed, place: Path, ans
     assert "use --from-messages to start" in again.stderr
 
 
+def test_a_run_that_waits_for_a_client_tool_goes_on_with_its_result(typed: Typed, place: Path) -> None:
+    tool = 'Tool.from_schema("locate", "Locate.", {})'
+    (place / "kit.py").write_text(f"from flyball.tools import Tool\ntools = [{tool}]")
+    (place / "own.toml").write_text('[[reply]]\ncalls = [{ name = "locate" }]\n[[reply]]\ntext = "Oslo."')
+    waits = typed("run", "Locate me.", *OPTIONS)
+    assert waits.returncode == 7
+    assert typed("why").stdout.splitlines()[-1].endswith(" --answer 'call-0=y RESULT_AS_JSON'")
+    refused = typed("resume", "last", "--answer=call-0=y")
+    assert (refused.returncode, "y and the result as JSON, or n" in refused.stderr) == (2, True)
+    done = typed("resume", "last", '--answer=call-0=y {"city": "Oslo"}')
+    assert (done.returncode, done.stdout) == (0, "Oslo.\n")
+    unstored = typed("run", "Locate me.", *OPTIONS, "--store=none")
+    assert "next     run it with a store, and pass the results to flyball resume" in unstored.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..._internal.json_reader import JsonReader
 from ...errors import ConfigError, UsageError, suggest_names
 from ...history.archive import Archive
-from ...person import About, Verdict, parse_answer_line
+from ...person import ANSWER_HINTS, About, Verdict, parse_answer_line
 from ..completion import RUN_HELP, complete_runs
+from ..hints import read_about
 from ..output import USER_ERRORS, exit_with_error
 from ..run_command import OutputMode, execute_run
 from ..saved_config import load_config
@@ -107,8 +108,9 @@ def _parse_answer(text: str, questions: Mapping[str, JsonReader]) -> tuple[str, 
         [name], answer = questions, text
     if name not in questions:
         raise ConfigError(option, text, f"ID=WORDS, where ID is an open question: {', '.join(questions)}")
-    about: Any = questions[name].text("about")
-    verdict = parse_answer_line(answer, About(about) if about in list(About) else About.CALL)
+    about = read_about(questions[name])
+    verdict = parse_answer_line(answer, about)
     if verdict is None:
-        raise ConfigError(option, text, "y or n, optionally with words after it, as on the terminal")
+        expected = "y or n, optionally with words after it, as on the terminal"
+        raise ConfigError(option, text, ANSWER_HINTS[about] if about is About.CLIENT_TOOL else expected)
     return name, verdict

@@ -39,7 +39,7 @@ def status(
     from ..report import list_summary, make_console
 
     console = make_console()
-    print_line(f"{record.status}: {' '.join(record.task.split())}")
+    print_line(f"{record.status}: {' '.join(record.title.split())}")
     print_raw("\n".join(wrap_parts(list_summary(record), " · ", console.width)))
     for _, text in render_bars(
         build_bars(record.budgets, record.data.number("seconds"), record.work_seconds), console.width
