@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..._internal.text import pluralize
 from ...budget.snapshot import BudgetSnapshot
 from ...errors import UsageError
 from ...history.record import RunRecord, load_record
@@ -70,7 +71,7 @@ def _iter_parts(record: RunRecord) -> Iterator[str]:
 def _format_count(name: str, budget: BudgetSnapshot) -> str:
     """Format a count, such as `3 of 8 turns, 5 left`."""
     if budget.ceiling is None:
-        return f"{budget.used:,} {name}"
+        return pluralize(budget.used, name.removesuffix("s"))
     return f"{budget.used:,} of {budget.ceiling:,} {name}, {max(0, budget.ceiling - budget.used):,} left"
 
 
