@@ -296,6 +296,8 @@ class Extended(Event):
     budget: str
     amount: int
     by: str
+    maximum: int | None = None
+    """Highest ceiling allowed, if it allowed less than was asked for. None otherwise."""
 
 
 @dataclass(slots=True)

@@ -458,6 +458,11 @@ class Refusal:
     """True if the limit is that of a shared budget or of the parent run, not the run's own."""
 
 
+def describe_postponement(by: str, max_seconds: float | None = None) -> str:
+    """Return the reason of a deadline that was extended, with the maximum if that allowed less than was asked for."""
+    return f"extended by {by}" + ("" if max_seconds is None else f"; the maximum is {Unit.SECONDS.show(max_seconds)}")
+
+
 def _describe_shortage(budget: IterationBudget, reserved: int, input_tokens: int) -> str:
     """Describe why a budget that is not used up refuses a request."""
     show = budget.unit.show

@@ -18,6 +18,16 @@ def build_hints(record: RunRecord) -> list[str]:
     return [*_iter_limit_hints(record), *_iter_other_hints(record)]
 
 
+def list_reached_limits(record: RunRecord) -> list[str]:
+    """Return the limits that a run met, by the names of the options that extend them; none if it did not end so."""
+    if record.stop not in (Stop.BUDGET, Stop.DEADLINE):
+        return []
+    flags = record.data.text_list("flags")
+    reached = [name for name, budget in record.budgets.items() if f"max_{budget.name}_reached" in flags]
+    reached += ["seconds"] if "max_seconds_reached" in flags or record.stop is Stop.DEADLINE else []
+    return [name for name in reached if name in COMMAND_OPTIONS]
+
+
 def _iter_limit_hints(record: RunRecord) -> Iterator[str]:
     """Yield how to double each limit that refused."""
     refusals = [event for event in record.events if event.text("event") == "budget_refused"]

@@ -13,7 +13,7 @@ from ...errors import ConfigError, UsageError, suggest_names
 from ...history.archive import Archive
 from ...person import ANSWER_HINTS, About, Verdict, parse_answer_line
 from ..completion import RUN_HELP, complete_runs
-from ..hints import read_about
+from ..hints import build_hints, list_reached_limits, read_about
 from ..output import USER_ERRORS, exit_with_error
 from ..run_command import OutputMode, execute_run
 from ..saved_config import load_config
@@ -22,6 +22,7 @@ from ..store_option import StoreLocation, StoreOption
 if TYPE_CHECKING:
     from ...agent.agent import Agent
     from ...agent.run import Run
+    from ...history.record import RunRecord
     from ...store import Entry
 
 _Extension = Annotated[str | None, typer.Option(metavar="+N", help="Amount to add.")]
@@ -62,8 +63,11 @@ def resume(
             location = StoreLocation.resolve(store)
             extend = {name: _parse_amount(name, text) for name, text in extensions.items() if text is not None}
             run_store = stack.enter_context(location.open_existing())
-            entry = Archive(run_store, location.name).find_run(run)
+            archive = Archive(run_store, location.name)
+            entry = archive.find_run(run)
             _require_top_run(entry)
+            if extend and not from_messages:
+                _require_reached_limit(archive.build_record(entry), extend)
             answers = _parse_answers(entry, answer or ())
             overrides = {"model": model, "fallback_models": tuple(fallback_model or ()), "mcp": tuple(mcp or ())}
             config = load_config(entry, {**overrides, "yes": yes})
@@ -79,6 +83,15 @@ def resume(
 def _require_top_run(entry: Entry) -> None:
     if entry.start.parent is not None:
         raise UsageError(f"run {entry.run_id} is a child run: resume its parent, {entry.start.parent}")
+
+
+def _require_reached_limit(record: RunRecord, extend: Mapping[str, float]) -> None:
+    """Raise UsageError if the run met limits of which none is extended: it would only report again."""
+    reached = list_reached_limits(record)
+    if reached and not set(reached) & set(extend):
+        names = " and ".join(name.replace("_", " ") for name in reached)
+        commands = " or ".join(build_hints(record))
+        raise UsageError(f"run {record.data.text('run_id')} ended at its limit of {names}: use {commands}")
 
 
 def _parse_amount(name: str, text: str) -> float:
