@@ -1,5 +1,6 @@
 """`flyball why`: the screen of runs of every kind, the same in Markdown, and records that somebody has damaged."""
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from flyball.budget.limits import Reserve
 from flyball.cli.report import render_markdown, render_report
 from flyball.errors import Retryable
 from flyball.gateway import transport
-from flyball.history.record import RunRecord
+from flyball.history.record import RunRecord, result_to_dict
 from flyball.person import extend
 from flyball.steadiness import Reflection
 from flyball.store import open_store
@@ -50,11 +51,11 @@ def launch() -> str:
 
 
 def record_of(*lines: Line, task: str = "See to the boiler.", **options: Any) -> dict[str, Any]:
-    """The record of a run whose clock stands still."""
+    """The record of a run whose clock stands still, as `flyball run --json` prints it."""
     model = ScriptedModel(*lines, grace=say("I looked at a.\nThe rest is open."), reflection=say("I go in circles."))
     options = {"limits": Limits(turns=3, tokens=9_000, seconds=100), **options}
     agent = Agent(model=model, tools=[look, break_down, launch], clock=ManualClock(), **options)
-    return json.loads(json.dumps(agent.run(task).to_dict()))
+    return json.loads(json.dumps(result_to_dict(agent.run(task), stored=False)))
 
 
 def screen(record: object, width: int = 80) -> list[str]:
@@ -245,6 +246,15 @@ def test_the_hint_of_a_run_that_met_a_shared_limit_names_the_shared_budget() -> 
     assert hinted(json.loads(json.dumps(result.to_dict()))).startswith("Limits(turns=…) of the shared budget")
 
 
+def test_the_hint_of_a_programs_own_record_is_what_to_write_there() -> None:
+    record = record_of(*RUNAWAY)
+    del record["starter"]
+    assert hinted(record) == "in its program: Limits(turns=6)"
+    assert hinted(changed(record, stop="cancelled", flags=[])) == "run its program again"
+    executed = changed(record, starter="command", metadata={"exec_command": "python agent.py"})
+    assert hinted(executed) == "the same command with --turns 6", "a program under flyball exec cannot be resumed"
+
+
 def test_a_stored_run_of_another_framework_has_its_task_and_continues_in_its_program(
     typed: Typed, tmp_path: Path
 ) -> None:
@@ -253,7 +263,8 @@ def test_a_stored_run_of_another_framework_has_its_task_and_continues_in_its_pro
 
     store = f"sqlite:///{tmp_path}/runs.db"
     agent = FrameworkAgent(FunctionModel(count), tools=[Tool(look.function, name="look")])
-    pydantic_ai.run_sync(agent, "Look for ever.", options=AdapterOptions(Limits(turns=2), store=store))
+    options = AdapterOptions(Limits(turns=2), store=store)
+    asyncio.run(pydantic_ai.run(agent, "Look for ever.", options=options))
     lines = typed("why", "last", "--store", store).stdout.splitlines()
     assert lines[0] == " budget  Look for ever."
     assert lines[-1] == "  in its program: Limits(turns=4)"

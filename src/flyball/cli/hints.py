@@ -60,7 +60,7 @@ def _build_limit_hint(record: RunRecord, name: str, amount: str, more: str) -> s
             return f"set {name}={amount} in the limits of {record.name or 'the child'}"
         case Starter.AGENT:
             return f'in its program: agent.resume("{record.data.text("run_id")}", extend={{"{name}": {more}}})'
-        case Starter.FRAMEWORK:
+        case Starter.PROGRAM:
             return f"in its program: Limits({name}={amount})"
 
 
@@ -135,4 +135,4 @@ def read_about(question: JsonReader) -> About:
 
 
 def _name_start(record: RunRecord) -> str:
-    return "its program" if record.starter in (Starter.AGENT, Starter.FRAMEWORK) else "the same command"
+    return "its program" if record.starter in (Starter.AGENT, Starter.PROGRAM) else "the same command"

@@ -112,7 +112,7 @@ class Archive:
             return Starter.UNSTORED
         if COMMAND_METADATA in entry.start.metadata:
             return Starter.COMMAND
-        return Starter.AGENT if self.store.journal.read(entry.run_id) else Starter.FRAMEWORK
+        return Starter.AGENT if self.store.journal.read(entry.run_id) else Starter.PROGRAM
 
     def _build_data(self, entry: Entry) -> dict[str, Any]:
         full_entry = self.store.runs.get(entry.run_id) or entry

@@ -32,8 +32,8 @@ class Starter(StrEnum):
     PARENT = "parent"
     AGENT = "agent"
     """An agent of a program, with a store: `agent.resume` continues it there."""
-    FRAMEWORK = "framework"
-    """Another framework, or a loop of a program: only the program can continue it."""
+    PROGRAM = "program"
+    """A program otherwise, such as one with another framework: only it can start the run again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,10 @@ class RunRecord:
         """What started the run, as its store says, or as the record lets one see."""
         if self.tree_path:
             return Starter.PARENT
+        if self.command:
+            return Starter.UNSTORED
         known = self.data.get("starter")
-        if known in list(Starter):
-            return Starter(known)
-        if self.data.nested("state").get("conversations") and not self.command:
-            return Starter.FRAMEWORK
-        return Starter.COMMAND if self.data.get("stored") is True and not self.command else Starter.UNSTORED
+        return Starter(known) if known in list(Starter) else Starter.PROGRAM
 
     @property
     def label(self) -> str:
@@ -197,8 +195,9 @@ def _parse_arguments(arguments: object) -> object:
 
 
 def result_to_dict(result: Result, stored: bool) -> dict[str, Any]:
-    """Return the record in JSON types, marked if a store has the run."""
-    return {**result.to_dict(), "stored": True} if stored else result.to_dict()
+    """Return the record of a command's run in JSON types, marked if a store has the run."""
+    starter = Starter.COMMAND if stored else Starter.UNSTORED
+    return result.to_dict() | {"starter": starter.value} | ({"stored": True} if stored else {})
 
 
 def save_last_record(result: Result, stored: bool = False) -> Path:
