@@ -274,6 +274,8 @@ class BudgetRefused(Event):
     flag: str
     remedy: str = ""
     """Options that raise the limit, such as `Limits(turns=16)`. Empty if unknown."""
+    is_shared: bool = False
+    """True if the limit is that of a shared budget or of the parent run, not the run's own."""
 
 
 @dataclass(slots=True)
@@ -294,6 +296,8 @@ class Extended(Event):
     budget: str
     amount: int
     by: str
+    maximum: int | None = None
+    """Highest ceiling allowed, if it allowed less than was asked for. None otherwise."""
 
 
 @dataclass(slots=True)

@@ -169,26 +169,29 @@ def _parse_result(where: str, answer: object) -> Verdict:
         return Verdict(True, json.dumps(parse_json_value(where, answer), ensure_ascii=False))
     if answer.approved is False and _is_valid(answer):
         return answer
-    try:
-        json.loads(answer.text)
-    except (TypeError, ValueError, RecursionError):
-        is_json = False
-    else:
-        is_json = answer == Verdict(True, answer.text)
-    if not is_json:
+    if answer != Verdict(True, answer.text) or not _is_json(answer.text):
         raise ConfigError(where, answer, "the result as a JSON value, allow() with the result as JSON text, or deny()")
     return answer
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 _TERMINAL_LOCK = Lock()
 """Makes runs that ask at the same time take turns."""
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_ANSWER_HINTS = {
+ANSWER_HINTS = {
     About.CALL: 'y, n, or e {"argument": ...}; text after y or n is passed on',
     About.LIMIT: "y, n, or the amount to add",
     About.RUN: "y or n; text after n is passed on",
     About.CLIENT_TOOL: "y and the result as JSON, or n",
 }
+"""Answers that `parse_answer_line` understands."""
 
 
 def ask_on_terminal(question: Question, ask: Callable[[str], str] | None = None) -> Verdict | None:
@@ -198,7 +201,7 @@ def ask_on_terminal(question: Question, ask: Callable[[str], str] | None = None)
     the typed line, as `input` does.
     """
     with _TERMINAL_LOCK:
-        prompt = f"{question.text} ({_ANSWER_HINTS[question.about]}) "
+        prompt = f"{question.text} ({ANSWER_HINTS[question.about]}) "
         while True:
             try:
                 line = (ask or _read_line)(escape_unprintable(prompt))
@@ -207,7 +210,7 @@ def ask_on_terminal(question: Question, ask: Callable[[str], str] | None = None)
             verdict = parse_answer_line(line, question.about)
             if verdict is not None:
                 return verdict
-            prompt = f"Please answer: {_ANSWER_HINTS[question.about]} "
+            prompt = f"Please answer: {ANSWER_HINTS[question.about]} "
 
 
 def _read_line(prompt: str) -> str:
@@ -254,6 +257,8 @@ def parse_answer_line(line: str, about: About) -> Verdict | None:
     """
     word, _, rest = line.strip().partition(" ")
     match word.lower():
+        case "y" | "yes" if about is About.CLIENT_TOOL and not _is_json(rest):
+            return None
         case "y" | "yes":
             return allow(rest.strip())
         case "n" | "no":

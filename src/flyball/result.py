@@ -14,7 +14,7 @@ from .budget.remedy import describe_remedy, describe_seconds_remedy
 from .budget.snapshot import BudgetSnapshot
 from .budget.usage import Usage
 from .errors import RunStopped, truncate
-from .event import Event
+from .event import BudgetRefused, Event
 from .message import Message
 from .outcome import Outcome
 from .person import About, Question
@@ -229,7 +229,9 @@ class Result(Generic[Output]):
         return f"{next_step.removesuffix('.')}: {'; '.join(remedies)}." if remedies else next_step
 
     def _list_remedies(self) -> list[str]:
+        shared = {event.flag for event in self.events if isinstance(event, BudgetRefused) and event.is_shared}
         keys = {f"max_{snapshot.name}_reached": key for key, snapshot in self.budgets.items()}
+        keys = {flag: key for flag, key in keys.items() if flag not in shared}
         remedies = [
             describe_remedy(keys[flag], self.budgets[keys[flag]]) if flag in keys else self._find_remedy(flag)
             for flag in self.flags
@@ -237,7 +239,7 @@ class Result(Generic[Output]):
         return [remedy for remedy in remedies if remedy]
 
     def _find_remedy(self, flag: str) -> str:
-        """Return how to raise a limit that has no budget here, such as time, as the event of its refusal says."""
+        """Return how to raise a limit without a budget of this run, such as time, as the event of its refusal says."""
         refusals = (event for event in reversed(self.events) if getattr(event, "flag", "") == flag)
         remedy: str = getattr(next(refusals, None), "remedy", "")
         if not remedy and flag == "max_seconds_reached":

@@ -145,6 +145,14 @@ def test_calls_beyond_the_limit_are_left_out_and_the_next_request_is_the_last() 
     assert (replies[-1].text, run.result.budgets["tool_calls"].used) == ("The report.", 2)
 
 
+def test_an_agent_that_may_make_no_call_reports_after_its_model_asked_for_one() -> None:
+    port = Port(lambda edits: Reply("The report.", (), USED) if edits.is_last else CALLING)
+    with open_run(Limits(tool_calls=0)) as run:
+        replies = ask_for_ever(run, port)
+    assert [(reply.text, reply.calls) for reply in replies][-1] == ("The report.", ())
+    assert (run.result.turns, run.result.flags) == (1, ("max_tool_calls_reached",))
+
+
 def test_the_final_tool_and_handoffs_are_no_tool_calls() -> None:
     final = Reply("", (Call("f", "final_result", "{}"), Call("h", "hand_over", "{}")), USED, Finish.CALLS)
     asked = AskedModel(model="m", input_bytes=1, final_tool="final_result", handoffs=("hand_over",), tools=("add",))

@@ -11,7 +11,7 @@ from flyball.budget.snapshot import BudgetSnapshot
 from flyball.event import BudgetRefused
 from flyball.record import parse_event
 from flyball.result import Result
-from flyball.testing import ScriptDriver, ScriptedModel, call, say
+from flyball.testing import ManualClock, ScriptDriver, ScriptedModel, call, say
 from flyball.unit import NANO, Unit
 
 
@@ -21,9 +21,13 @@ def look(n: int = 0) -> str:
     return f"seen {n}"
 
 
-def run(limits: Limits, **options: Any) -> Result:
+def looper(limits: Limits, **options: Any) -> Agent:
     model = ScriptedModel(*[call("look", n=n) for n in range(20)], grace=say("I report."), max_output_tokens=10)
-    return ScriptDriver(Agent(model=model, tools=[look], limits=limits, **options)).run("Go.")
+    return Agent(model=model, tools=[look], limits=limits, **options)
+
+
+def run(limits: Limits, **options: Any) -> Result:
+    return ScriptDriver(looper(limits, **options)).run("Go.")
 
 
 def remedies(result: Result) -> list[str]:
@@ -67,6 +71,35 @@ def test_time_that_is_over_names_the_seconds() -> None:
     result = ScriptDriver(Agent(model=model, tools=[look], limits=Limits(seconds=20))).run("Go.")
     assert remedies(result) == ["Limits(seconds=40), --seconds 40 or the setting max_seconds"]
     assert "More time would let it continue: Limits(seconds=" in result.explain()
+
+
+@pytest.mark.parametrize("name", ["turns", "tool_calls", "tokens"])
+def test_a_limit_of_a_shared_budget_is_named_instead_of_the_runs_own(name: str) -> None:
+    own: Any = {"turns": 20, "tool_calls": 20, "tokens": 5_000}
+    amounts: Any = {"turns": 2, "tool_calls": 2, "tokens": 300}
+    with Limits(**{name: amounts[name]}).open() as shared:
+        result = looper(Limits(**own)).run("Go.", within=shared)
+    remedy = f"Limits({name}=…) of the shared budget (within= or the parent run)"
+    assert remedies(result)[0] == remedy
+    assert result.explain().endswith(f"A higher limit would let it continue: {remedy}.")
+
+
+def test_a_governed_loop_names_the_shared_budget_too() -> None:
+    with Limits(turns=2).open() as shared, govern(Limits(turns=8), within=shared) as loop:
+        for _ in loop:
+            pass
+    assert "continue: Limits(turns=…) of the shared budget" in loop.result().explain()
+
+
+@pytest.mark.parametrize(("seconds", "is_shared"), [(5, False), (50, True)])
+def test_time_that_is_over_names_the_shared_budget_only_if_that_ends_earlier(seconds: float, is_shared: bool) -> None:
+    clock = ManualClock()
+    limits = Limits(seconds=seconds)
+    with Limits(seconds=20).open(clock=clock) as shared, govern(limits, within=shared, clock=clock) as loop:
+        for _ in loop:
+            clock.move(8)
+    assert loop.result().stop == "deadline"
+    assert ("Limits(seconds=…) of the shared budget" in loop.result().explain()) is is_shared
 
 
 def test_a_limit_at_its_maximum_says_so() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flyball import Result
+from flyball.history.record import COMMAND_METADATA
 from flyball.store import Guard, RunFinish, SqliteStore, Start, Step
 from flyball.testing import ManualClock
 
@@ -36,7 +37,12 @@ class Stock:
         run_id, first = result.run_id, result.events[0]
         session, agent = session or run_id, getattr(first, "agent", "")
         start = Start(
-            at=first.header.started_at, agent=agent, session=session, parent=parent, task=result.messages[0].content
+            at=first.header.started_at,
+            agent=agent,
+            session=session,
+            parent=parent,
+            task=result.messages[0].content,
+            metadata={COMMAND_METADATA: {}},
         )
         events, messages = killed or (None, None)
         told, said = [event.to_dict() for event in result.events][:events], result.messages[:messages]

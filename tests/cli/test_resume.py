@@ -105,6 +105,27 @@ def test_a_run_that_met_a_limit_goes_on_behind_it(typed: Typed, place: Path) -> 
     assert "extend=" not in refused.stderr
 
 
+def test_an_extension_that_a_maximum_lowers_says_so(typed: Typed, place: Path) -> None:
+    (place / "flyball.toml").write_text("[clamp]\nmax_iterations = 3\nmax_seconds = 4_000")
+    typed("run", "Dig.", *OPTIONS, "--turns=2")
+    done = typed("resume", "last", "--turns=+100000", "--seconds=+100000")
+    assert "extended turns by 1 (caller); the maximum is 3\n" in done.stderr
+    assert "extended seconds by 400 (extended by caller; the maximum is 4,000 s)\n" in done.stderr
+
+
+def test_more_of_another_limit_than_the_run_met_is_refused_with_the_option_that_helps(
+    typed: Typed, place: Path
+) -> None:
+    typed("run", "Dig.", *OPTIONS, "--turns=80", "--tokens=900")
+    calls = done_in(place)
+    refused = typed("resume", "last", "--turns=+5")
+    assert (refused.returncode, refused.stdout, done_in(place)) == (2, "", calls)
+    assert "ended at its limit of tokens: use flyball resume " in refused.stderr
+    assert " --tokens +900 " in refused.stderr
+    assert typed("resume", "last", "--turns=+5", "--tokens=+900").returncode == 3
+    assert len(done_in(place)) > len(calls)
+
+
 @pytest.mark.parametrize(("answer", "launched"), [("y", True), ("call-0=y", True), ("call-0=n not today", False)])
 def test_a_run_that_waits_goes_on_with_the_answer(typed: Typed, place: Path, answer: str, launched: bool) -> None:
     (place / "own.toml").write_text(LAUNCH)
@@ -119,6 +140,21 @@ def test_a_run_that_waits_goes_on_with_the_answer(typed: Typed, place: Path, ans
     again = typed("resume", "last")
     assert (again.returncode, "completed" in again.stderr) == (2, True)
     assert "use --from-messages to start" in again.stderr
+
+
+def test_a_run_that_waits_for_a_client_tool_goes_on_with_its_result(typed: Typed, place: Path) -> None:
+    tool = 'Tool.from_schema("locate", "Locate.", {})'
+    (place / "kit.py").write_text(f"from flyball.tools import Tool\ntools = [{tool}]")
+    (place / "own.toml").write_text('[[reply]]\ncalls = [{ name = "locate" }]\n[[reply]]\ntext = "Oslo."')
+    waits = typed("run", "Locate me.", *OPTIONS)
+    assert waits.returncode == 7
+    assert typed("why").stdout.splitlines()[-1].endswith(" --answer 'call-0=y RESULT_AS_JSON'")
+    refused = typed("resume", "last", "--answer=call-0=y")
+    assert (refused.returncode, "y and the result as JSON, or n" in refused.stderr) == (2, True)
+    done = typed("resume", "last", '--answer=call-0=y {"city": "Oslo"}')
+    assert (done.returncode, done.stdout) == (0, "Oslo.\n")
+    unstored = typed("run", "Locate me.", *OPTIONS, "--store=none")
+    assert "next     run it with a store, and pass the results to flyball resume" in unstored.stderr
 
 
 @pytest.mark.parametrize(

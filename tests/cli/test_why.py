@@ -1,5 +1,6 @@
 """`flyball why`: the screen of runs of every kind, the same in Markdown, and records that somebody has damaged."""
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Callable
@@ -11,15 +12,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic_ai import Agent as FrameworkAgent
+from pydantic_ai import ModelResponse, TextPart, Tool, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 from rich.console import Console
 
 from flyball import Agent, Limits, tool
+from flyball.adapters import AdapterOptions, pydantic_ai
 from flyball.budget.limits import Reserve
 from flyball.cli.report import render_markdown, render_report
 from flyball.errors import Retryable
-from flyball.history.record import RunRecord
+from flyball.gateway import transport
+from flyball.history.record import RunRecord, result_to_dict
 from flyball.person import extend
 from flyball.steadiness import Reflection
+from flyball.store import open_store
 from flyball.testing import Line, ManualClock, ScriptedModel, call, fail, say, together
 
 Typed = Callable[..., subprocess.CompletedProcess[str]]
@@ -44,11 +51,11 @@ def launch() -> str:
 
 
 def record_of(*lines: Line, task: str = "See to the boiler.", **options: Any) -> dict[str, Any]:
-    """The record of a run whose clock stands still."""
+    """The record of a run whose clock stands still, as `flyball run --json` prints it."""
     model = ScriptedModel(*lines, grace=say("I looked at a.\nThe rest is open."), reflection=say("I go in circles."))
     options = {"limits": Limits(turns=3, tokens=9_000, seconds=100), **options}
     agent = Agent(model=model, tools=[look, break_down, launch], clock=ManualClock(), **options)
-    return json.loads(json.dumps(agent.run(task).to_dict()))
+    return json.loads(json.dumps(result_to_dict(agent.run(task), stored=False)))
 
 
 def screen(record: object, width: int = 80) -> list[str]:
@@ -231,6 +238,57 @@ def test_the_hint_of_a_run_that_can_go_on_is_what_one_can_type() -> None:
     assert hinted(halted).endswith(": flyball rules list")
     unfinished = changed(calls, stop="unfinished", flags=[], completion={"missing": ["look", "tidy"]})
     assert hinted(unfinished).endswith(": look, tidy")
+
+
+def test_the_hint_of_a_run_that_met_a_shared_limit_names_the_shared_budget() -> None:
+    with Limits(turns=2).open() as shared:
+        result = Agent(model=ScriptedModel(*RUNAWAY, grace=say("So far.")), tools=[look]).run("Go.", within=shared)
+    assert hinted(json.loads(json.dumps(result.to_dict()))).startswith("Limits(turns=…) of the shared budget")
+
+
+def test_the_hint_of_a_programs_own_record_is_what_to_write_there() -> None:
+    record = record_of(*RUNAWAY)
+    del record["starter"]
+    assert hinted(record) == "in its program: Limits(turns=6)"
+    assert hinted(changed(record, stop="cancelled", flags=[])) == "run its program again"
+    executed = changed(record, starter="command", metadata={"exec_command": "python agent.py"})
+    assert hinted(executed) == "the same command with --turns 6", "a program under flyball exec cannot be resumed"
+
+
+def test_a_stored_run_of_another_framework_has_its_task_and_continues_in_its_program(
+    typed: Typed, tmp_path: Path
+) -> None:
+    def count(messages: object, info: AgentInfo) -> ModelResponse:
+        return ModelResponse([ToolCallPart("look", {"path": "a"})] if info.function_tools else [TextPart("So far.")])
+
+    store = f"sqlite:///{tmp_path}/runs.db"
+    agent = FrameworkAgent(FunctionModel(count), tools=[Tool(look.function, name="look")])
+    options = AdapterOptions(Limits(turns=2), store=store)
+    asyncio.run(pydantic_ai.run(agent, "Look for ever.", options=options))
+    lines = typed("why", "last", "--store", store).stdout.splitlines()
+    assert lines[0] == " budget  Look for ever."
+    assert lines[-1] == "  in its program: Limits(turns=4)"
+
+
+def test_a_stored_run_without_a_task_has_the_name_of_its_agent(typed: Typed, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/runs.db"
+    with transport(Limits(turns=2), store=store):
+        pass
+    assert typed("why", "last", "--store", store).stdout.splitlines()[0].endswith("  transport")
+
+
+def test_a_stored_run_of_a_program_continues_in_that_program(typed: Typed, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/runs.db"
+    model = ScriptedModel(*RUNAWAY, call("launch"), say("Gone."), grace=say("So far."))
+    with open_store(store) as opened:
+        agent = Agent(model=model, tools=[look, break_down, launch], limits=Limits(turns=2), store=opened)
+        agent.run("See to the boiler.", run_id="boiler")
+        shown = typed("why", "boiler", "--store", store).stdout.splitlines()
+        assert shown[-1] == '  in its program: agent.resume("boiler", extend={"turns": 2})'
+        assert agent.resume("boiler", extend={"turns": 3}).stop == "paused"
+        shown = typed("why", "boiler", "--store", store).stdout.splitlines()
+        assert shown[-1] == '  in its program: agent.resume("boiler", answers={"call-300": True})'
+        assert agent.resume("boiler", answers={"call-300": True}).text == "Gone."
 
 
 def test_events_that_the_record_does_not_have_are_missed() -> None:

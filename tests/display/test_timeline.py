@@ -65,6 +65,12 @@ def test_a_call_that_was_never_made_has_the_arguments_that_the_model_wrote() -> 
 EVENTS: list[tuple[str, dict[str, Any], RowKind, list[str]]] = [
     ("extended", {"budget": "usd", "amount": 500_000_000, "by": "Ada"}, RowKind.EXTENDED, ["usd", "$0.50", "Ada"]),
     ("extended", {"budget": "turns", "amount": 1_000, "by": "Ada"}, RowKind.EXTENDED, ["turns", "1,000", "Ada"]),
+    (
+        "extended",
+        {"budget": "usd", "amount": 10**8, "by": "Ada", "maximum": 10**9},
+        RowKind.EXTENDED,
+        ["maximum", "$1.00"],
+    ),
     ("postponed", {"seconds": 30.0, "reason": "asked"}, RowKind.EXTENDED, ["30", "asked"]),
     ("budget_warned", {"budget": "turns", "used": 7, "ceiling": 10}, RowKind.WARNED, ["turns", "7", "10"]),
     ("elided", {"messages": 4, "tokens": 1_200}, RowKind.ELIDED, ["4", "1,200"]),

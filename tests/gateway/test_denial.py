@@ -298,6 +298,20 @@ def test_a_program_never_makes_more_calls_than_allowed(run: Run) -> None:
     assert (len(provider.requests), provider.last_requests) == (4, 1)
 
 
+def test_a_program_that_may_make_no_call_ends_when_its_model_asks_for_one(run: Run) -> None:
+    with LoopingProvider() as provider:
+        ran = run(provider, "plain_agent.py", "loop", limits=Limits(turns=9, tool_calls=0))
+    assert (ran.code, ran.stop, provider.refused) == (0, "budget", [])
+    assert ran.execution.result.flags == ("max_tool_calls_reached",)
+    assert (len(provider.requests), provider.last_requests) == (2, 1)
+
+
+def test_a_program_that_may_make_no_call_and_is_answered_completes(run: Run) -> None:
+    with LoopingProvider(say("It is 3.")) as provider:
+        ran = run(provider, "plain_agent.py", "loop", limits=Limits(turns=9, tool_calls=0))
+    assert (ran.stop, ran.execution.result.flags, len(provider.requests)) == ("completed", (), 1)
+
+
 def test_a_limit_for_one_tool_denies_its_calls_only(run: Run) -> None:
     with LoopingProvider() as provider:
         ran = run(provider, "plain_agent.py", "loop", limits=Limits(turns=6, calls={"add": 2}))

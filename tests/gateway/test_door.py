@@ -4,6 +4,7 @@ import gzip
 import http.client
 import json
 import logging
+import math
 import socket
 import zlib
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 import zstandard
 
 from flyball import Limits
+from flyball.budget.registry import IterationBudgetRegistry
 from flyball.gateway import body
 from flyball.gateway.gateway import Gateway
 from flyball.gateway.gateway_options import GatewayOptions
@@ -279,6 +281,20 @@ def test_errors_of_embeddings_end_no_program_whose_conversation_goes_on(provider
         statuses = {client.send(path="/embeddings", data=EMBEDDED | {"input": "x" * 90_000})[0] for _ in range(20)}
         assert (statuses, gateway.desk.reports.wants_end) == ({400}, False)
         assert "choices" in client.send(x_flyball_run="one")[1]
+
+
+def test_no_limit_of_the_settings_holds_while_a_program_is_observed(provider: LoopingProvider) -> None:
+    settings: Any = {"max_turns": 2, "max_tokens": 10, "clamp.max_iterations": 3, "clamp.max_seconds": 5}
+    registry = IterationBudgetRegistry(settings=settings)
+    with Gateway(GatewayOptions(environment=environment_for(provider), observe=True, registry=registry)) as gateway:
+        client = connect(gateway)
+        assert {client.send()[0] for _ in range(4)} == {200}
+        assert gateway.desk.run.envelope.remaining_s() == math.inf
+    result = gateway.result
+    assert {name: budget.ceiling for name, budget in result.budgets.items() if budget.used} == dict.fromkeys(
+        ("turns", "tokens", "usd")
+    )
+    assert (result.stop, result.turns) == ("completed", 4)
 
 
 def test_an_observed_program_may_do_what_is_refused_otherwise_and_it_is_noted(provider: LoopingProvider) -> None:

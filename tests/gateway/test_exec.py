@@ -265,7 +265,26 @@ def test_observing_refuses_and_changes_nothing_and_says_what_would_have_been(
         "no limit of tool calls, dollars"
     )
     assert lines[1] == "flyball: request 4 would have met the limit of turns (3)"
-    assert lines[-1].startswith("flyball: completed: It completed.")
+    assert lines[-1].startswith("flyball: completed: It completed. It used 10 turns, 470 tokens, ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "turns"),
+    [
+        (["--observe", "--", *PLAIN, "shots", "2"], "2 turns"),
+        (["--allow-ungoverned", "--", sys.executable, "-c", ""], "0 turns"),
+        (["--", *PLAIN, "shots", "2"], "2 of 90 turns, 88 left"),
+    ],
+    ids=["observed", "ungoverned", "governed"],
+)
+def test_the_status_names_only_limits_that_held(
+    flyball_exec: Exec, provider: LoopingProvider, tmp_path: Path, arguments: list[str], turns: str
+) -> None:
+    store = f"sqlite:///{tmp_path}/runs.db"
+    assert flyball_exec(provider, "--store", store, *arguments).returncode == 0
+    command = [sys.executable, "-m", "flyball", "status", "--line", "--store", store]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert shown.startswith(f"completed · {turns} · ")
 
 
 def test_the_record_says_which_conversation_spent_what(provider: LoopingProvider, tmp_path: Path) -> None:

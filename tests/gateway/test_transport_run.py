@@ -22,7 +22,7 @@ from flyball.adapters.framework_run import FrameworkRun
 from flyball.adapters.frameworks import OPENAI_AGENTS
 from flyball.errors import UsageError
 from flyball.event import Event, ToolEnded
-from flyball.history.record import RunRecord
+from flyball.history.record import RunRecord, Starter
 from flyball.rules import RuleSet
 from flyball.store import Entry, open_store
 from flyball.testing import ScriptedModel, call, say
@@ -212,8 +212,8 @@ def test_the_run_is_recorded_in_a_store(provider: LoopingProvider, tmp_path: Pat
         assert entry is not None
         assert (read_stop(entry), entry.start.agent, entry.start.metadata) == ("budget", "transport", {"job": 7})
         assert [event["event"] for event in store.runs.events(governed.result.run_id)][-1] == "run_ended"
-    record = RunRecord.from_dict(governed.result.to_dict() | {"stored": True})
-    assert not record.is_stored  # so that `flyball why` does not say how to resume it
+    record = RunRecord.from_dict(governed.result.to_dict())
+    assert record.starter is Starter.PROGRAM  # so that `flyball why` does not say how to resume it
 
 
 def test_a_store_that_fails_changes_no_run_and_a_wrong_address_is_an_error(provider: LoopingProvider) -> None:

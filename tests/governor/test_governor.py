@@ -336,4 +336,4 @@ def test_the_explanation_of_a_refusal_without_an_own_budget_names_what_would_hel
     with govern(within=shared) as run:
         for _ in run:
             pass
-    assert "a higher limit of the budget that the runs share" in run.result().explain()
+    assert "Limits(turns=…) of the shared budget" in run.result().explain()

@@ -1,5 +1,6 @@
 """The parts of a run's state, each by itself: no run is needed."""
 
+import time
 from typing import Any
 
 import pytest
@@ -73,6 +74,22 @@ class TestMessageLog:
         reply = Reply("", (Call("a", "x", "{}"), Call("a", "x", "{}")))
         calls = [*log.add_reply(reply), *log.add_reply(reply)]
         assert len({call.id for call in calls}) == 4
+
+    def test_new_ids_are_those_that_are_free_in_the_order_of_the_calls(self) -> None:
+        log = MessageLog([user("Go.")], "run", LoopClock(0.0))
+        reply = Reply("", tuple(Call(name, "x", "{}") for name in ("a", "a-2", "a", "", "a", "b")))
+        assert [call.id for call in log.add_reply(reply)] == ["a", "a-2", "a-3", "call-3", "a-4", "b"]
+        assert [call.id for call in log.add_reply(reply)] == ["a-6", "a-2-7", "a-8", "call-9", "a-10", "b-11"]
+
+    @pytest.mark.parametrize("name", ["", "call_0"])
+    def test_very_many_calls_get_ids_in_a_time_that_does_not_grow_with_their_square(self, name: str) -> None:
+        log, count = MessageLog([user("Go.")], "run", LoopClock(0.0)), 20_000
+        base = name or "call"
+        log.add_reply(Reply("", tuple(Call(f"{base}-{count + n}", "x", "{}") for n in range(count))))
+        began = time.process_time()
+        calls = log.add_reply(Reply("", tuple(Call(name, "x", "{}") for _ in range(count))))
+        assert time.process_time() - began < 5
+        assert len({call.id for call in calls}) == count
 
     def test_messages_are_numbered_after_those_of_an_earlier_run_of_the_same_id(self) -> None:
         log = MessageLog([user("a", 4), user("b", 5)], "run", LoopClock(0.0))

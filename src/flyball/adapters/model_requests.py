@@ -398,9 +398,14 @@ class ModelRequests:
         return f"Stopped by flyball: {self._stop_sentence} {done}{last}"
 
     def _has_no_calls_left(self) -> bool:
-        """Check whether the tool calls are used up, so that the next reply could only have calls that are refused."""
+        """Check whether the tool calls are used up, so that the next reply could only have calls that are refused.
+
+        An agent that may make none can still answer, until its model asks for one.
+        """
         calls = self._run.envelope.budgets["tool_calls"]
-        if calls.ceiling is None or calls.used < calls.ceiling or not calls.ceiling:
+        if calls.ceiling is None or calls.used < calls.ceiling:
+            return False
+        if not calls.ceiling and calls.to_response_flag() not in self._run.envelope.flags:
             return False
         self._run.record_refusal(self._run.envelope.refuse("tool_calls"))
         return True

@@ -76,6 +76,11 @@ class BudgetSet(dict[str, IterationBudget]):
         budget = super().get(name) or self._templates.get(name)
         return None if budget is None else budget.ceiling
 
+    def is_capped(self, name: str) -> bool:
+        """Check whether the ceiling of a budget is a cap from outside, below that of its template."""
+        ceiling, own = self[name].ceiling, self._templates.get(name)
+        return ceiling is not None and own is not None and (own.ceiling is None or ceiling < own.ceiling)
+
     def __setitem__(self, name: str, budget: IterationBudget) -> None:
         if name not in self._templates:
             self._templates = {**self._templates, name: budget}

@@ -382,7 +382,8 @@ class ResolvedLimits:
         ancestor runs, from which the depth budget starts.
         """
         until, now = self.limits.until, clock.now()
-        until_s = max_seconds if until is None else min(max_seconds, max(0.0, until.timestamp() - clock.wall()))
+        own_until_s = math.inf if until is None else max(0.0, until.timestamp() - clock.wall())
+        until_s = min(max_seconds, own_until_s)
         budgets = BudgetSet(self.budgets, max_amounts)
         if level:
             budgets["depth"] = self._create_depth_budget(level, (max_amounts or {}).get("depth"), budgets["turns"])
@@ -398,7 +399,7 @@ class ResolvedLimits:
             counts_tools=len(self.budgets) > len(COUNTED),
             thresholds=self.thresholds if max_amounts is None else None,
         )
-        envelope.clamped = self.clamped
+        envelope.clamped, envelope.is_time_shared = self.clamped, max_seconds < min(self.seconds, own_until_s)
         if self.look_at is not None and envelope.changes is not None:
             envelope.look_at, envelope.changes.is_due = now + self.look_at, False
         return envelope

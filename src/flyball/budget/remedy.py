@@ -47,7 +47,7 @@ def describe_seconds_remedy(seconds: float) -> str:
 def describe_refusal_remedy(refusal: Refusal, envelope: TurnBudget) -> str:
     """Describe how to raise the limit that refused. Empty if no option does."""
     if refusal.is_shared:
-        return "a higher limit of the budget that the runs share"
+        return _describe_shared_remedy(refusal.budget)
     match refusal.budget:
         case "seconds":
             return describe_seconds_remedy(envelope.seconds)
@@ -63,19 +63,30 @@ def format_amount(unit: Unit, amount: float) -> str:
     return str(amount) if unit is Unit.COUNT else f"{unit.outer(amount):.10g}"
 
 
+def _describe_shared_remedy(key: str) -> str:
+    """Describe what to raise in a budget that several runs share, such as `Limits(turns=…)`."""
+    limit = _format_limit(key, "…") or "a higher limit"
+    return f"{limit} of the shared budget (within= or the parent run)"
+
+
 def _list_options(key: str, name: str, amount: str) -> str:
-    kind, _, tool = key.partition(".")
+    kind, _, part = key.partition(".")
+    options = [_OTHER_TURNS[name].format(amount) if name in _OTHER_TURNS else _format_limit(key, amount)]
     if split_key(key) is not None:
-        setting = f'by_model."{tool}".{MODEL_FIELDS[kind][0]}'
-        return f'Limits(by_model={{"{tool}": Limits({kind}={amount})}}) or the setting {setting}'
-    if kind == "calls":
-        return f'Limits(calls={{"{tool}": {amount}}})'
-    options: list[str] = []
-    if name in _OTHER_TURNS:
-        options.append(_OTHER_TURNS[name].format(amount))
-    elif key in _FIELDS:
-        options.append(f"Limits({key}={amount})")
-        options += [f"{COMMAND_OPTIONS[key]} {amount}"] if key in COMMAND_OPTIONS else []
+        options.append(f'the setting by_model."{part}".{MODEL_FIELDS[kind][0]}')
+    if key in COMMAND_OPTIONS and name not in _OTHER_TURNS:
+        options.append(f"{COMMAND_OPTIONS[key]} {amount}")
     if name in SETTINGS:
         options.append(f"the setting {SETTINGS[name]}")
+    options = [option for option in options if option]
     return " or ".join(filter(None, (", ".join(options[:-1]), *options[-1:])))
+
+
+def _format_limit(key: str, amount: str) -> str:
+    """Format the limit with this key as code. Empty if `Limits` has none."""
+    kind, _, part = key.partition(".")
+    if split_key(key) is not None:
+        return f'Limits(by_model={{"{part}": Limits({kind}={amount})}})'
+    if kind == "calls":
+        return f'Limits(calls={{"{part}": {amount}}})'
+    return f"Limits({key}={amount})" if key in _FIELDS else ""

@@ -35,8 +35,8 @@ class TurnBudget:
 
     __slots__ = (
         "_deadline_at", "_postponements", "_refusals", "_reserve", "_reserved", "_until_at", "budgets", "changes",
-        "clamped", "clock", "context_tokens", "counts_tools", "hard_at", "lock", "look_at", "moves", "nearly_over_at",
-        "reserve_s", "seconds", "tool_seconds", "warnings", "work_at",
+        "clamped", "clock", "context_tokens", "counts_tools", "hard_at", "is_time_shared", "lock", "look_at", "moves",
+        "nearly_over_at", "reserve_s", "seconds", "tool_seconds", "warnings", "work_at",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +81,8 @@ class TurnBudget:
         """Warnings that the run is near a limit."""
         self.clamped: Mapping[str, str] = NOT_CLAMPED
         """Explanations of the limits that are not as requested, by name."""
+        self.is_time_shared = False
+        """True if the deadline is that of a parent or shared budget, which is before the run's own."""
         self._refusals: dict[str, Refusal] = {}
         self._reserve: Mapping[str, int] = reserve or _NO_AMOUNTS
         """Units to reserve for the report, by budget."""
@@ -260,7 +262,8 @@ class TurnBudget:
         match name:
             case "seconds":
                 shown = Unit.SECONDS.show(self.seconds)
-                refusal = Refusal(name, "max_seconds_reached", f"Maximum seconds ({shown}) reached.")
+                warning = f"Maximum seconds ({shown}) reached."
+                refusal = Refusal(name, "max_seconds_reached", warning, self.is_time_shared)
             case "context_tokens":
                 shown = Unit.COUNT.show(self.context_tokens)
                 refusal = Refusal(name, "max_context_tokens_reached", f"Maximum context tokens ({shown}) reached.")
@@ -270,7 +273,7 @@ class TurnBudget:
                 warning = budget.warning
                 if input_tokens and not budget.exceeded:
                     warning = _describe_shortage(budget, self.reserved(name), input_tokens)
-                refusal = Refusal(name, budget.to_response_flag(), warning)
+                refusal = Refusal(name, budget.to_response_flag(), warning, self.budgets.is_capped(name))
                 earlier = self._refusals.get(name)
                 if budget.extensions and earlier is not None and not earlier.is_shared:
                     self._refusals[name] = refusal  # the old message names the ceiling before the extension
@@ -452,7 +455,12 @@ class Refusal:
     flag: str
     warning: str
     is_shared: bool = False
-    """True if a budget that other runs share refused, not the run's own."""
+    """True if the limit is that of a shared budget or of the parent run, not the run's own."""
+
+
+def describe_postponement(by: str, max_seconds: float | None = None) -> str:
+    """Return the reason of a deadline that was extended, with the maximum if that allowed less than was asked for."""
+    return f"extended by {by}" + ("" if max_seconds is None else f"; the maximum is {Unit.SECONDS.show(max_seconds)}")
 
 
 def _describe_shortage(budget: IterationBudget, reserved: int, input_tokens: int) -> str:

@@ -77,7 +77,7 @@ def _render_head(record: RunRecord, width: int) -> Text:
 
     stop = (f" {record.status} ", f"bold reverse {choose_colour(record.stop)}")
     summary = "\n".join(wrap_parts(list_summary(record), _SEPARATOR, width))
-    return Text.assemble(stop, " ", (format_task(record.task), "bold"), "\n", (summary, "dim"))
+    return Text.assemble(stop, " ", (format_task(record.title), "bold"), "\n", (summary, "dim"))
 
 
 def format_summary(record: RunRecord) -> str:
@@ -257,7 +257,7 @@ def render_markdown(record: RunRecord, show_all: bool = False) -> str:
 
 
 def _iter_markdown(record: RunRecord, show_all: bool) -> Iterator[str]:
-    yield f"### {escape_markdown(format_task(record.task))}"
+    yield f"### {escape_markdown(format_task(record.title))}"
     yield ""
     yield f"**{record.status}** · {escape_markdown(format_summary(record))}"
     yield ""

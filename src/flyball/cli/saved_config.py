@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from .._internal.json_reader import JsonReader
 from .._internal.text import REDACTED
 from ..errors import UsageError
+from ..history.record import COMMAND_METADATA
 from .run_config import RunConfig
 
 if TYPE_CHECKING:
     from ..store import Entry
 
-METADATA_KEY = "flyball_run"
 _SECRET = re.compile(
     r"(?i)://[^/\s]*@|[?&][^#\s=?&]*=|(?:token|key|secret)(?:=|:|\s+)\S"
     r"|(?<!\w)(?>\w*?(?:passw|credential|auth))\w*+(?:=|:|\s+)\S"
@@ -36,7 +36,7 @@ _LISTS = ("fallback_models", "toolbox", "pass_env", "tools", "children", "mcp")
 
 def build_start_metadata(config: RunConfig) -> dict[str, Any]:
     """Return the options as metadata of a run's start."""
-    return {METADATA_KEY: config_to_dict(config)}
+    return {COMMAND_METADATA: config_to_dict(config)}
 
 
 def config_to_dict(config: RunConfig) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def uses_mcp(entry: Entry) -> bool:
 
 
 def _read_saved(entry: Entry) -> JsonReader:
-    return JsonReader(entry.start.metadata).nested(METADATA_KEY)
+    return JsonReader(entry.start.metadata).nested(COMMAND_METADATA)
 
 
 def _change_folder(where: str, folder: str) -> None:

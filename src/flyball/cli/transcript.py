@@ -28,7 +28,7 @@ def render_conversation(record: RunRecord) -> str:
 def _iter_run(record: RunRecord) -> Iterator[str]:
     level = "##" if record.tree_path else "#"
     name = f"{record.label}: " if record.tree_path else ""
-    yield f"{level} {escape_markdown(name + format_task(record.task))}"
+    yield f"{level} {escape_markdown(name + format_task(record.title))}"
     yield ""
     yield f"**{record.status}** · {escape_markdown(format_summary(record))}"
     earlier = len(record.data.nested_list("messages")) - len(record.messages)

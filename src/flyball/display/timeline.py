@@ -250,7 +250,8 @@ _ROW_BUILDERS: Mapping[str, _RowBuilder] = {
     ),
     "extended": lambda event: (
         RowKind.EXTENDED,
-        f"{event.text('budget')} by {_format_amount(event, 'amount')} ({event.text('by')})",
+        f"{event.text('budget')} by {_format_amount(event, 'amount')} ({event.text('by')})"
+        + (f"; the maximum is {_format_amount(event, 'maximum')}" if event.get("maximum") is not None else ""),
         Severity.INFO,
     ),
     "postponed": lambda event: (

@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from ..budget.limits import Limits
 from ..budget.price import Unpriced
 from ..budget.registry import UNSET
 from ..event import ModelReplied, ModelRequested, Settled
@@ -26,7 +27,7 @@ from .door import Access
 from .gateway_options import EngineOptions
 from .inbound import Inbound, thinks
 from .needs import MIN_REPLY_TOKENS, Needs
-from .observer import Observer, open_limits
+from .observer import Observer, open_registry
 from .program_calls import ProgramCalls
 from .program_time import ProgramTime
 from .reply_reader import ReplyReader
@@ -45,13 +46,13 @@ class Desk:
         self._is_per_task = options.per == "task"
         self.observer = Observer(options.limits, options.registry) if options.observe else None
         """Observer of a run whose limits do not hold. None for one whose limits hold."""
-        limits = open_limits() if options.observe else options.limits
+        limits = Limits() if options.observe else options.limits
         if limits.context_tokens is UNSET:  # the program fits its requests to its model itself
             limits = replace(limits, context_tokens=None)
         govern_options = GovernOptions(
             limits,
             unpriced=Unpriced.TOKENS_ONLY,  # the desk refuses models without a price
-            registry=options.registry,
+            registry=open_registry(options.registry) if options.observe else options.registry,
             clock=options.clock,
             sinks=options.sinks,
             events_kept=options.events_kept,
@@ -168,7 +169,7 @@ class Desk:
         need = replace(need, max_output_tokens=None, report_tokens=None)
         self._lift_halt(observer)
         turn = await self.run.areserve_turn(chat.number, need)
-        if turn is None:  # a rule stops it, or it has more turns than any limit allows
+        if turn is None:  # a rule stops it
             self._lift_halt(observer)
             turn = await self.run.areserve_turn(chat.number, replace(need, turns=0))
         if turn is None:

@@ -61,9 +61,11 @@ def execute(command: Sequence[str], options: GatewayOptions, on_start: Callable[
                 code = _supervise(program, gateway)
             gateway.exit_code = code
             gateway.ended_by = "gateway" if code is None else "signal" if code in _SIGNAL_CODES else None
-    desk = gateway.desk
+    desk, result = gateway.desk, gateway.result
+    if not desk.requests:
+        result.budgets = {name: replace(budget, ceiling=None) for name, budget in result.budgets.items()}  # none held
     return Execution(
-        result=gateway.result,
+        result=result,
         exit_code=code,
         requests=desk.requests,
         conversations=gateway.chats,

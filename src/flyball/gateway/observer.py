@@ -6,8 +6,12 @@ from ..budget.limits import Limits
 from ..budget.registry import IterationBudgetRegistry
 from ..unit import Unit
 
-MAX_TURNS, MAX_SECONDS = 500, 86_400
 _UNITS = {"usd": Unit.USD, "seconds": Unit.SECONDS}
+_OPEN_BUDGETS = {
+    "agent_iterations": Unit.COUNT, "tool_calls": Unit.COUNT, "tokens": Unit.COUNT, "context_tokens": Unit.COUNT,
+    "cost_usd": Unit.USD, "seconds": Unit.SECONDS,
+}  # fmt: skip
+"""Budgets that have no ceiling while a program is observed."""
 
 
 class Observer:
@@ -37,6 +41,9 @@ class Observer:
             self.notes.append(sentence)
 
 
-def open_limits() -> Limits:
-    """Return limits that a program does not meet."""
-    return Limits(turns=MAX_TURNS, tool_calls=None, tokens=None, usd=None, seconds=MAX_SECONDS, context_tokens=None)
+def open_registry(registry: IterationBudgetRegistry | None) -> IterationBudgetRegistry:
+    """Return a registry with the same settings, of which none limits a run."""
+    opened = IterationBudgetRegistry(settings=None if registry is None else registry.settings)
+    for name, unit in _OPEN_BUDGETS.items():
+        opened.register(name, default=None, unit=unit)
+    return opened

@@ -69,9 +69,14 @@ class ProgramCalls:
             progress.text, progress.calls = reply.text, reply.calls
 
     def has_none_left(self) -> bool:
-        """Check whether the tool calls are used up, so that the next reply could only have calls that are refused."""
+        """Check whether the tool calls are used up, so that the next reply could only have calls that are refused.
+
+        A program that may make none can still be answered, until its model asks for one.
+        """
         budget = self._budget
-        if budget.ceiling is None or budget.used < budget.ceiling or not budget.ceiling:
+        if budget.ceiling is None or budget.used < budget.ceiling:
+            return False
+        if not budget.ceiling and budget.to_response_flag() not in self._run.envelope.flags:
             return False
         self._run.record_refusal(self._run.envelope.refuse("tool_calls"))
         return True

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from .. import event
-from ..budget.run_budget import TurnBudget
+from ..budget.run_budget import TurnBudget, describe_postponement
 from ..outcome import Outcome
 from ..progress import AskPerson, Emit, Fault, Halt, Notice, Point, Progress, ReplaceResult, Veto
 from ..recorder import Teller
@@ -146,13 +146,17 @@ class ActiveRules:
         if budget == "seconds":
             seconds = min(float(amount), max(0.0, self._max_extension_s - self.extended_s))
             if seconds:
+                is_capped = seconds < amount
+                reason = describe_postponement(by, envelope.seconds + self._max_extension_s if is_capped else None)
                 self.extended_s += seconds
-                envelope.postpone(seconds, f"extended by {by}")
-                self._run.tell(event.Postponed, seconds, f"extended by {by}")
+                envelope.postpone(seconds, reason)
+                self._run.tell(event.Postponed, seconds, reason)
         elif budget in envelope.budgets:
-            raised = envelope.budgets[budget].extend(int(amount), by=by)
+            extended = envelope.budgets[budget]
+            raised = extended.extend(int(amount), by=by)
             if raised:
-                self._run.tell(event.Extended, budget, raised, by)
+                maximum = extended.maximum if raised < int(amount) else None
+                self._run.tell(event.Extended, budget, raised, by, maximum)
 
 
 class Governed(Teller, Protocol):

@@ -199,9 +199,8 @@ class GovernedRun:
             refusals = self.envelope.refusals[self._emitted_refusals :]
             self._emitted_refusals += len(refusals)
         for refusal in refusals:
-            self.tell(
-                event.BudgetRefused, refusal.budget, refusal.flag, describe_refusal_remedy(refusal, self.envelope)
-            )
+            remedy = describe_refusal_remedy(refusal, self.envelope)
+            self.tell(event.BudgetRefused, refusal.budget, refusal.flag, remedy, refusal.is_shared)
             if self._parallel is not None or get_ident() == self._thread:
                 self._consult_rules(Point.BUDGET_REFUSED, refusal.budget)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._internal.text import pluralize
 from ..errors import UsageError, quote_value, suggest_names
-from .record import RunRecord
+from .record import COMMAND_METADATA, RunRecord, Starter
 from .unfinished import (
     build_partial_record,
     count_open_requests,
@@ -101,20 +101,32 @@ class Archive:
 
         The record is partial if the run has not ended.
         """
-        return RunRecord.from_dict({**self._build_data(entry), "stored": True}, require_end=False)
+        data = {**self._build_data(entry), "starter": self._find_starter(entry)}
+        return RunRecord.from_dict(data, require_end=False)
+
+    def _find_starter(self, entry: Entry) -> Starter:
+        """Return what started a run. Only agents keep a journal."""
+        if entry.start.parent is not None:
+            return Starter.PARENT
+        if is_program_start(entry.start.metadata):
+            return Starter.UNSTORED
+        if COMMAND_METADATA in entry.start.metadata:
+            return Starter.COMMAND
+        return Starter.AGENT if self.store.journal.read(entry.run_id) else Starter.PROGRAM
 
     def _build_data(self, entry: Entry) -> dict[str, Any]:
         full_entry = self.store.runs.get(entry.run_id) or entry
+        started = {"task": entry.start.task, "agent": entry.start.agent}
         if full_entry.finish is not None and full_entry.finish.record is not None:
             from ..runtime.stored_record import join_stored_record
 
-            return join_stored_record(self.store, full_entry.finish.record)
+            return {**join_stored_record(self.store, full_entry.finish.record), **started}
         status, events = self.describe_status(entry), self.store.runs.events(entry.run_id)
         return {
             **build_partial_record(events, self.read_messages(entry), entry.start.metadata),
             "run_id": entry.run_id,
             "session_id": entry.start.session,
-            "task": entry.start.task,
+            **started,
             "children": [self._build_data(child) for child in self.list_children(entry)],
             "stop": None if full_entry.finish is None else full_entry.finish.stop,
             "word": status,

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,23 @@ from ..errors import UsageError
 from ..result import Result, Stop
 from . import folders
 
+COMMAND_METADATA = "flyball_run"
+"""Key in the metadata of a run's start that only runs of `flyball run` have."""
 _EXPECTED = "give the output of flyball run --json"
+
+
+class Starter(StrEnum):
+    """What started a run, which decides how it can continue."""
+
+    COMMAND = "command"
+    """`flyball run`, with a store: `flyball resume` continues it."""
+    UNSTORED = "unstored"
+    """A command that can only be typed again: `flyball run` without a store, or `flyball exec`."""
+    PARENT = "parent"
+    AGENT = "agent"
+    """An agent of a program, with a store: `agent.resume` continues it there."""
+    PROGRAM = "program"
+    """A program otherwise, such as one with another framework: only it can start the run again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +87,14 @@ class RunRecord:
         return self.data.text("word") or "interrupted" if self.stop is None else self.stop.value
 
     @property
-    def is_stored(self) -> bool:
-        """True if a store has the run, so that it can be resumed. A program whose requests were governed cannot be."""
-        is_governed = bool(self.command or self.data.nested("state").get("conversations"))
-        return self.data.get("stored") is True and not self.tree_path and not is_governed
+    def starter(self) -> Starter:
+        """What started the run, as its store says, or as the record lets one see."""
+        if self.tree_path:
+            return Starter.PARENT
+        if self.command:
+            return Starter.UNSTORED
+        known = self.data.get("starter")
+        return Starter(known) if known in list(Starter) else Starter.PROGRAM
 
     @property
     def label(self) -> str:
@@ -114,6 +135,11 @@ class RunRecord:
             if message.text("role") == "user":
                 task = message.text("content")
         return task or self.data.text("task") or self.command
+
+    @property
+    def title(self) -> str:
+        """Task, or the name of what ran if it is not known."""
+        return self.task or self.name or self.data.text("agent")
 
     @property
     def command(self) -> str:
@@ -169,8 +195,9 @@ def _parse_arguments(arguments: object) -> object:
 
 
 def result_to_dict(result: Result, stored: bool) -> dict[str, Any]:
-    """Return the record in JSON types, marked if a store has the run."""
-    return {**result.to_dict(), "stored": True} if stored else result.to_dict()
+    """Return the record of a command's run in JSON types, marked if a store has the run."""
+    starter = Starter.COMMAND if stored else Starter.UNSTORED
+    return result.to_dict() | {"starter": starter.value} | ({"stored": True} if stored else {})
 
 
 def save_last_record(result: Result, stored: bool = False) -> Path:

@@ -31,8 +31,8 @@ class MessageLog:
     """
 
     __slots__ = (
-        "_call_ids", "_clock", "_number_offset", "_run_id", "_stored_count", "finish", "history", "input_tokens",
-        "request_bytes", "view",
+        "_call_ids", "_clock", "_next_numbers", "_number_offset", "_run_id", "_stored_count", "finish", "history",
+        "input_tokens", "request_bytes", "view",
     )  # fmt: skip
 
     def __init__(self, messages: Sequence[Message], run_id: str, clock: LoopClock, stored_count: int = 0) -> None:
@@ -47,6 +47,8 @@ class MessageLog:
         self._stored_count = stored_count
         """Number of messages that the transcript has."""
         self._call_ids: set[str] = set()
+        self._next_numbers: dict[str, int] = {}
+        """Lowest number that may be free, by name of calls with equal ids. Lower ones are taken."""
         self._number_offset = 0
         if len(self.history) > 1:
             self._load_ids(self.history)
@@ -92,8 +94,9 @@ class MessageLog:
         for place, call in enumerate(calls):
             call_id, arguments = call.id, call.arguments
             if not call_id or call_id in self._call_ids:  # some models number the calls of every reply from the start
-                call_id = self._build_id(call_id or "call")
-                calls = (*calls[:place], Call(call_id, call.name, arguments), *calls[place + 1 :])
+                if calls is reply.calls:
+                    calls = self._rename(calls, place)
+                call_id = calls[place].id
             self._call_ids.add(call_id)
             self._add(_CALL, _ASSISTANT, "", {"call_id": call_id, "name": call.name, "arguments": arguments}, group)
             size += len(arguments) if type(arguments) is str else len(str(arguments))
@@ -187,8 +190,21 @@ class MessageLog:
         self.input_tokens = min(before, estimate)
         return before - self.input_tokens
 
+    def _rename(self, calls: Sequence[Call], start: int) -> tuple[Call, ...]:
+        """Return the calls with unique ids, from the first one that needs another id."""
+        renamed = list(calls)
+        for place in range(start, len(calls)):
+            call = calls[place]
+            call_id = call.id
+            if not call_id or call_id in self._call_ids:
+                call_id = self._build_id(call_id or "call")
+                renamed[place] = Call(call_id, call.name, call.arguments)
+            self._call_ids.add(call_id)
+        return tuple(renamed)
+
     def _build_id(self, name: str) -> str:
-        n = len(self._call_ids)
+        n = max(len(self._call_ids), self._next_numbers.get(name, 0))
         while f"{name}-{n}" in self._call_ids:
             n += 1
+        self._next_numbers[name] = n + 1
         return f"{name}-{n}"

@@ -51,7 +51,7 @@ def emit_refusals(run: RunState) -> None:
         refusal = refusals[hooks.refusals_reported]
         hooks.refusals_reported += 1
         remedy = describe_refusal_remedy(refusal, budget)
-        run.recorder.emit(event.BudgetRefused, refusal.budget, refusal.flag, remedy)
+        run.recorder.emit(event.BudgetRefused, refusal.budget, refusal.flag, remedy, refusal.is_shared)
         call_hooks(run, Point.BUDGET_REFUSED, refusal.budget)
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from .. import event
 from ..budget.model_spending import ModelSpending
+from ..budget.run_budget import describe_postponement
 from ..budget.spending import Spending
 from ..errors import UnknownBudget
 from ..outcome import Outcome, Success
@@ -153,8 +154,10 @@ class RunState:
         limits, budget = self.spec.limits, self.budget
         seconds = min(extension.seconds, max(0.0, limits.max_extended_seconds - limits.seconds - budget.postponed_s))
         if seconds:
-            budget.postpone(seconds, f"extended by {extension.by}")
-            self.recorder.emit(event.Postponed, seconds, f"extended by {extension.by}")
+            is_capped = seconds < extension.seconds
+            reason = describe_postponement(extension.by, limits.max_extended_seconds if is_capped else None)
+            budget.postpone(seconds, reason)
+            self.recorder.emit(event.Postponed, seconds, reason)
             self.signals.note_extended("seconds")
         return bool(seconds) or any(raised)
 
@@ -164,7 +167,7 @@ class RunState:
             raise UnknownBudget(name, tuple(budgets))
         raised = budgets[name].extend(amount, by=by)
         if raised:
-            self.recorder.emit(event.Extended, name, raised, by)
+            self.recorder.emit(event.Extended, name, raised, by, budgets[name].maximum if raised < amount else None)
             self.signals.note_extended(name)
         return raised
 

@@ -109,7 +109,7 @@ class RemoteRunner:
         envelope = self._envelope = limits.open(self._clock, plan.max_seconds, max_amounts, plan.level)
         self.recorder.emit(RunStarted, envelope.snapshot(), self.agent)
         if refusal is not None:
-            self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag, describe_refusal_remedy(refusal, envelope))
+            self._emit_refusal(refusal, envelope)
             return self._finish(
                 self._build_result(
                     Stop.BUDGET, envelope, flags=(refusal.flag,), warning=refusal.warning, text=_NOT_ASKED
@@ -188,8 +188,12 @@ class RemoteRunner:
             return self._finish_unknown(Stop.STALLED, warning=warning)
         refusal = envelope.refuse("seconds")
         self.recorder.at = self._clock.now() - self._started_at
-        self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag, describe_refusal_remedy(refusal, envelope))
+        self._emit_refusal(refusal, envelope)
         return self._finish_unknown(Stop.DEADLINE, flags=(refusal.flag,), warning=refusal.warning)
+
+    def _emit_refusal(self, refusal: Refusal, envelope: TurnBudget) -> None:
+        remedy = describe_refusal_remedy(refusal, envelope)
+        self.recorder.emit(BudgetRefused, refusal.budget, refusal.flag, remedy, refusal.is_shared)
 
     def _finish_unknown(self, stop: Stop, **fields: Any) -> Result:
         """Return a result for unknown usage. All that the service was lent counts as used, and nothing beyond that."""
@@ -276,7 +280,7 @@ class RemoteBudget:
                 amount = half if ceiling is None else min(half, ceiling)
                 if amount < 1:
                     self.release()
-                    return shared.refuse(name)
+                    return replace(shared.refuse(name), is_shared=True)
                 self._holds[name] = budget.hold(amount)
         return None
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..._internal.json_reader import JsonReader
 from ...errors import ConfigError, UsageError, suggest_names
 from ...history.archive import Archive
-from ...person import About, Verdict, parse_answer_line
+from ...person import ANSWER_HINTS, About, Verdict, parse_answer_line
 from ..completion import RUN_HELP, complete_runs
+from ..hints import build_hints, list_reached_limits, read_about
 from ..output import USER_ERRORS, exit_with_error
 from ..run_command import OutputMode, execute_run
 from ..saved_config import load_config
@@ -21,6 +22,7 @@ from ..store_option import StoreLocation, StoreOption
 if TYPE_CHECKING:
     from ...agent.agent import Agent
     from ...agent.run import Run
+    from ...history.record import RunRecord
     from ...store import Entry
 
 _Extension = Annotated[str | None, typer.Option(metavar="+N", help="Amount to add.")]
@@ -61,8 +63,11 @@ def resume(
             location = StoreLocation.resolve(store)
             extend = {name: _parse_amount(name, text) for name, text in extensions.items() if text is not None}
             run_store = stack.enter_context(location.open_existing())
-            entry = Archive(run_store, location.name).find_run(run)
+            archive = Archive(run_store, location.name)
+            entry = archive.find_run(run)
             _require_top_run(entry)
+            if extend and not from_messages:
+                _require_reached_limit(archive.build_record(entry), extend)
             answers = _parse_answers(entry, answer or ())
             overrides = {"model": model, "fallback_models": tuple(fallback_model or ()), "mcp": tuple(mcp or ())}
             config = load_config(entry, {**overrides, "yes": yes})
@@ -78,6 +83,15 @@ def resume(
 def _require_top_run(entry: Entry) -> None:
     if entry.start.parent is not None:
         raise UsageError(f"run {entry.run_id} is a child run: resume its parent, {entry.start.parent}")
+
+
+def _require_reached_limit(record: RunRecord, extend: Mapping[str, float]) -> None:
+    """Raise UsageError if the run met limits of which none is extended: it would only report again."""
+    reached = list_reached_limits(record)
+    if reached and not set(reached) & set(extend):
+        names = " and ".join(name.replace("_", " ") for name in reached)
+        commands = " or ".join(build_hints(record))
+        raise UsageError(f"run {record.data.text('run_id')} ended at its limit of {names}: use {commands}")
 
 
 def _parse_amount(name: str, text: str) -> float:
@@ -107,8 +121,9 @@ def _parse_answer(text: str, questions: Mapping[str, JsonReader]) -> tuple[str, 
         [name], answer = questions, text
     if name not in questions:
         raise ConfigError(option, text, f"ID=WORDS, where ID is an open question: {', '.join(questions)}")
-    about: Any = questions[name].text("about")
-    verdict = parse_answer_line(answer, About(about) if about in list(About) else About.CALL)
+    about = read_about(questions[name])
+    verdict = parse_answer_line(answer, about)
     if verdict is None:
-        raise ConfigError(option, text, "y or n, optionally with words after it, as on the terminal")
+        expected = "y or n, optionally with words after it, as on the terminal"
+        raise ConfigError(option, text, ANSWER_HINTS[about] if about is About.CLIENT_TOOL else expected)
     return name, verdict

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..._internal.text import pluralize
 from ...budget.snapshot import BudgetSnapshot
 from ...errors import UsageError
 from ...history.record import RunRecord, load_record
@@ -39,7 +40,7 @@ def status(
     from ..report import list_summary, make_console
 
     console = make_console()
-    print_line(f"{record.status}: {' '.join(record.task.split())}")
+    print_line(f"{record.status}: {' '.join(record.title.split())}")
     print_raw("\n".join(wrap_parts(list_summary(record), " · ", console.width)))
     for _, text in render_bars(
         build_bars(record.budgets, record.data.number("seconds"), record.work_seconds), console.width
@@ -70,7 +71,7 @@ def _iter_parts(record: RunRecord) -> Iterator[str]:
 def _format_count(name: str, budget: BudgetSnapshot) -> str:
     """Format a count, such as `3 of 8 turns, 5 left`."""
     if budget.ceiling is None:
-        return f"{budget.used:,} {name}"
+        return pluralize(budget.used, name.removesuffix("s"))
     return f"{budget.used:,} of {budget.ceiling:,} {name}, {max(0, budget.ceiling - budget.used):,} left"
 
 
