@@ -25,8 +25,8 @@ from .connection import File
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-_COMMITS_PER_CHECKPOINT = 400
-"""Steps, also of one commit. A step writes two to four pages."""
+_WRITES_PER_CHECKPOINT = 1_000
+"""A write of a run, such as a step, changes two to four pages."""
 _LONG_LOG_PAGES = 4_000
 """Pages (16 MB) of the log at which commits wait until it is copied."""
 _MAX_LOG_PAGES = 16_000
@@ -50,7 +50,7 @@ class Writer:
         self._connection = file.open()
         self._connection.execute("PRAGMA busy_timeout = 0")  # `_begin` does the waiting
         self._identity = identity
-        self._commits_until_checkpoint = _COMMITS_PER_CHECKPOINT
+        self._writes_until_checkpoint = _WRITES_PER_CHECKPOINT
         self._is_checkpointing = False
         if file.synchronous != "full":  # with it, every commit waits for the disk anyway
             self._connection.execute(f"PRAGMA wal_autocheckpoint = {_MAX_LOG_PAGES}")
@@ -98,13 +98,13 @@ class Writer:
         finally:
             with self._lock:
                 self._hand_over()
-        self._count_commits(1)
+        self._count_writes(len(jobs))
         return [cast("Exception | None", job.error) for job in jobs] if committed else None
 
-    def _count_commits(self, count: int) -> None:
-        """Start a checkpoint if there were many commits since the last one."""
-        self._commits_until_checkpoint -= count
-        if self._commits_until_checkpoint > 0 or self._is_checkpointing or self._file.synchronous == "full":
+    def _count_writes(self, count: int) -> None:
+        """Start a checkpoint if there were many writes since the last one."""
+        self._writes_until_checkpoint -= count
+        if self._writes_until_checkpoint > 0 or self._is_checkpointing or self._file.synchronous == "full":
             return
         worker = _CHECKPOINT_WORKERS.acquire()
         if worker is not None:
@@ -124,7 +124,7 @@ class Writer:
         except sqlite3.Error as error:  # SQLite makes one later, inside a commit
             log.debug("no checkpoint of %s: %s", self._file.path, error)
         finally:
-            self._commits_until_checkpoint = _COMMITS_PER_CHECKPOINT
+            self._writes_until_checkpoint = _WRITES_PER_CHECKPOINT
             self._is_checkpointing = False
 
     def _renew_log(self) -> None:
@@ -207,7 +207,7 @@ class Writer:
             jobs, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
         try:
             self._commit(jobs)
-            self._count_commits(1)
+            self._count_writes(len(jobs))
         finally:
             for job in jobs:
                 job.done = True
