@@ -27,8 +27,8 @@ class Teller(Protocol):
         ...
 
 
-EventRow = tuple[Callable[..., Event], int, float, int, Sequence[Any]]
-"""Event that is not built: its class, number, time, turn and own fields."""
+EventRow = tuple[Callable[..., Event], float, int, Sequence[Any]]
+"""Event that is not built: its class, time, turn and own fields."""
 _ROW_HEADER_LENGTH = 3
 """Entries before the own fields of an event that is not built yet: its class, time and turn. All rows share one flat
 list, because a tuple per event would be most of what the garbage collector traverses."""
@@ -76,7 +76,7 @@ class Recorder:
         self.streamed = 0
         """Number of events that only the sinks have received."""
         self.unstored: list[EventRow] | None = None
-        """Events that the journal of the run has yet to store. None if there is no journal."""
+        """Events that the journal of the run has yet to store: the newest ones. None if there is no journal."""
         self._max_events = events_kept
         self._rows_until_drop = events_kept
         """Length of `_rows` up to which there cannot be too many events: each has at least one entry."""
@@ -131,7 +131,7 @@ class Recorder:
         while left > 0:  # from the end, because few events are new
             index -= 1
             left -= isinstance(rows[index], Event | type)
-        return RecordedEvents(rows[index:], self.header, first)[:]
+        return _build_events(rows[index:], self.header, first)
 
     @property
     def loop_event_count(self) -> int:
@@ -141,7 +141,7 @@ class Recorder:
     def emit(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Record an event and pass it to the sinks."""
         if self.unstored is not None:
-            self.unstored.append((kind, self.seq, self.at, self.turn, fields))
+            self.unstored.append((kind, self.at, self.turn, fields))
         if self.sinks:
             event = kind(self.seq, self.at, self.turn, self.header, *fields)
             self._rows.append(event)
@@ -155,13 +155,13 @@ class Recorder:
         if len(self._rows) > self._rows_until_drop:
             self.drop_oldest()
 
-    def take_unstored(self) -> Sequence[EventRow]:
-        """Return the events since the last call, for the journal."""
+    def take_unstored(self) -> tuple[int, Sequence[EventRow]]:
+        """Return the events since the last call, for the journal, and the number of the first."""
         rows = self.unstored
         if not rows:
-            return ()
+            return 0, ()
         self.unstored = []
-        return rows
+        return self.seq - len(rows), rows
 
     def stream(self, kind: Callable[[int, float, int, Header, *Fields], Event], *fields: *Fields) -> None:
         """Pass an event to the sinks only. It is not kept, and counted apart, because a replayed run has none."""
@@ -226,6 +226,22 @@ def _next_index(rows: list[Any], index: int) -> int:
     return index + 1 if isinstance(kind, Event) else index + _ROW_HEADER_LENGTH + _count_fields(kind)
 
 
+def _build_events(rows: list[Any], header: Header, first: int) -> list[Event]:
+    """Return the events of flat rows, numbered from `first`."""
+    index, events = 0, list[Event]()
+    while index < len(rows):
+        kind = rows[index]
+        if isinstance(kind, Event):
+            events.append(kind)
+            index += 1
+        else:
+            fields_at = index + _ROW_HEADER_LENGTH
+            index = fields_at + _count_fields(kind)
+            at, turn = rows[fields_at - 2 : fields_at]
+            events.append(kind(first + len(events), at, turn, header, *rows[fields_at:index]))
+    return events
+
+
 @cache
 def _count_fields(kind: type[Event]) -> int:
     return len(list(own_fields(kind)))
@@ -243,28 +259,17 @@ class RecordedEvents(Sequence[Event]):
         """Sequence number of the first event."""
         self._events: list[Event] | None = None
 
-    def _build_events(self) -> list[Event]:
+    def _build(self) -> list[Event]:
         rows = self._rows  # read before _events, because another thread may be building them
         if self._events is None:
-            index, events = 0, list[Event]()
-            while index < len(rows):
-                next_index = _next_index(rows, index)
-                events.append(
-                    rows[index] if isinstance(rows[index], Event) else self._build_event(rows[index:next_index], events)
-                )
-                index = next_index
-            self._events, self._rows = events, []
+            self._events, self._rows = _build_events(rows, self._header, self._first_seq), []
         return self._events
 
-    def _build_event(self, row: list[Any], earlier: list[Event]) -> Event:
-        kind, at, turn, *fields = row
-        return kind(self._first_seq + len(earlier), at, turn, self._header, *fields)
-
     def __len__(self) -> int:
-        return len(self._build_events())
+        return len(self._build())
 
     def __iter__(self) -> Iterator[Event]:
-        return iter(self._build_events())
+        return iter(self._build())
 
     @overload
     def __getitem__(self, index: int) -> Event: ...
@@ -273,7 +278,7 @@ class RecordedEvents(Sequence[Event]):
     def __getitem__(self, index: slice) -> list[Event]: ...
 
     def __getitem__(self, index: int | slice) -> Event | list[Event]:
-        return self._build_events()[index]
+        return self._build()[index]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(cast("Sequence[object]", other))

@@ -1,3 +1,5 @@
+import asyncio
+import math
 import signal
 import subprocess
 import sys
@@ -5,7 +7,9 @@ import threading
 from collections.abc import Callable
 from threading import Event, Timer
 
-from flyball._internal.workers import WorkerPool
+import anyio
+
+from flyball._internal.workers import PromptFuture, WorkerPool, run_and_wait
 from flyball.testing import until
 
 LONG = 60.0
@@ -84,6 +88,48 @@ def test_the_busy_workers_of_one_owner_leave_a_worker_to_another() -> None:
     pool, first, second = WorkerPool(max_workers=2), object(), object()
     assert [pool.acquire(first) is not None for _ in range(3)] == [True, True, False]
     assert pool.acquire(second) is not None
+
+
+def test_a_task_continues_in_the_cycle_of_the_event_loop_in_which_its_result_comes() -> None:
+    async def work() -> tuple[bool, bool]:
+        loop, later = asyncio.get_running_loop(), Event()
+        future = PromptFuture(loop=loop)
+
+        def finish() -> None:
+            loop.call_soon(later.set)
+            future.set_result(True)
+
+        loop.call_soon(finish)
+        return await future, later.is_set()
+
+    assert asyncio.run(work()) == (True, False)
+
+
+def test_a_task_continues_once_its_time_has_passed() -> None:
+    release = Event()
+
+    async def work() -> bool:
+        worker = WorkerPool().acquire()
+        assert worker is not None
+        return await run_and_wait(worker, waiting_for(release), 0.01)
+
+    assert asyncio.run(work()) is False
+    release.set()
+
+
+def test_a_task_that_waits_for_a_worker_can_be_cancelled() -> None:
+    release = Event()
+
+    async def work() -> None:
+        worker = WorkerPool().acquire()
+        assert worker is not None
+        with anyio.move_on_after(0.01) as scope:
+            await run_and_wait(worker, waiting_for(release), math.inf)
+        assert scope.cancelled_caught
+        release.set()
+        await anyio.sleep(0.01)  # the late result is dropped
+
+    asyncio.run(work())
 
 
 def test_when_the_workers_of_many_owners_hang_an_owner_without_a_worker_gets_a_spare_one() -> None:

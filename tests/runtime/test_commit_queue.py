@@ -10,10 +10,11 @@ import anyio
 import pytest
 
 from flyball import Agent, tool
+from flyball._internal.workers import get_call_soon
 from flyball.errors import StoreError
 from flyball.runtime.commit_queue import CommitJob, CommitQueue
 from flyball.store import MemoryStore, Query, SqliteStore, Start, Step
-from flyball.testing import ScriptedModel, call, say
+from flyball.testing import ScriptedModel, call, say, until
 from flyball.tools import Tool
 
 LONG = 60.0
@@ -66,6 +67,65 @@ def test_steps_that_wait_are_one_batch_that_wakes_the_event_loop_once() -> None:
         until.wait(0.001)
     assert (store.batches, woken) == ([["first"], ["a", "bad", "c"]], ["once", "once"])
     assert [one.error is None for one in jobs] == [True, False, True]
+
+
+class FreedStore(SlowStore):
+    """Must wait for its first batch only, and notes where it writes the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_once: list[tuple[int, list[str | None]]] = []
+
+    def keep_now(self, steps: list[Step]) -> list[Exception | None] | None:
+        if not self.leave.is_set():
+            return None
+        if steps:
+            self.at_once.append((get_ident(), [step.run_id for step in steps]))
+        return [StoreError("x", "refused") if step.run_id == "bad" else None for step in steps]
+
+
+def test_the_thread_leaves_later_steps_to_their_event_loop_once_the_store_need_not_wait() -> None:
+    store, outcomes = FreedStore(), list[bool]()
+    queue = CommitQueue.of(store)
+
+    async def write(run_id: str) -> None:
+        done = anyio.Event()
+        job = CommitJob(start_step(run_id), lambda job: None, (get_call_soon(), done.set))
+        queue.submit(job)
+        await done.wait()
+        outcomes.append(job.error is None)
+
+    async def work() -> int:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write, "first")
+            await anyio.to_thread.run_sync(store.entered.wait, LONG)
+            for name in ("a", "bad", "c"):
+                tasks.start_soon(write, name)
+            await anyio.wait_all_tasks_blocked()
+            store.leave.set()
+        return get_ident()
+
+    here = anyio.run(work)
+    assert store.batches == [["first"]]
+    assert store.at_once == [(here, ["a", "bad", "c"])]
+    assert outcomes == [True, True, False, True]
+
+
+def test_steps_whose_event_loop_is_closed_are_written_by_the_thread() -> None:
+    store, finished = FreedStore(), list[str]()
+
+    def closed(work: Callable[[], object]) -> None:
+        raise RuntimeError("the event loop is closed")
+
+    queue = CommitQueue.of(store)
+    for name in ("first", "a"):
+        queue.submit(
+            CommitJob(start_step(name), lambda job: finished.append(job.step.run_id or ""), (closed, lambda: None))
+        )
+        assert store.entered.wait(LONG)
+    store.leave.set()
+    until(lambda: finished == ["first", "a"])
+    assert store.batches == [["first"], ["a"]]
 
 
 @tool

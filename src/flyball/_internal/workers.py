@@ -30,7 +30,6 @@ T = TypeVar("T")
 
 _SHARES = 10
 """Owners that can have the maximum number of workers at the same time."""
-_NO_WORKERS = [0, 0]
 
 
 class WorkersExhausted(RuntimeError):
@@ -97,10 +96,10 @@ class WorkerPool:
         self._pid = os.getpid()
         self._lock = Lock()
         self._idle: list[Worker] = []
-        self._busy: dict[Worker, object] = {}
-        self._hung: dict[Worker, object] = {}
-        self._counts: dict[int, list[int]] = {}
-        """Busy and hung workers of each owner, by its id. `_busy` and `_hung` keep the owner alive."""
+        self._busy: dict[Worker, _Share] = {}
+        self._hung: dict[Worker, _Share] = {}
+        self._shares: dict[int, _Share] = {}
+        """Share of each owner that has workers, by its id."""
 
     @property
     def hung(self) -> int:
@@ -109,53 +108,70 @@ class WorkerPool:
 
     def is_exhausted(self, owner: object = None) -> bool:
         """Return True while so many workers hang that `acquire` returns None."""
-        busy, hung = self._counts.get(id(owner), _NO_WORKERS)
-        shares = _SHARES if busy or hung else 2 * _SHARES
-        return hung >= self._max_hung or len(self._hung) >= self._max_hung * shares
+        return self._is_exhausted(self._shares.get(id(owner)))
+
+    def _is_exhausted(self, share: _Share | None) -> bool:
+        if share is None:
+            return len(self._hung) >= self._max_hung * 2 * _SHARES
+        return share.hung >= self._max_hung or len(self._hung) >= self._max_hung * _SHARES
 
     def acquire(self, owner: object = None) -> Worker | None:
         """Return a free worker, or None if there is none now for this owner."""
         if self._pid != os.getpid():
             self._reset()
         with self._lock:
-            if self._is_full(owner) or self.is_exhausted(owner):
+            share = self._shares.get(id(owner))
+            if self._is_full(share) or self._is_exhausted(share):
                 return None
             try:
                 worker = self._idle.pop() if self._idle else Worker(self)
             except RuntimeError:  # the system cannot start another thread
                 return None
-            self._busy[worker] = owner
-            self._counts.setdefault(id(owner), [0, 0])[0] += 1
+            if share is None:
+                share = self._shares[id(owner)] = _Share(owner)
+            share.busy += 1
+            self._busy[worker] = share
             return worker
 
-    def _is_full(self, owner: object) -> bool:
-        busy, hung = self._counts.get(id(owner), _NO_WORKERS)
-        shares = _SHARES if busy or hung else 2 * _SHARES
-        return busy >= self._max_workers or len(self._busy) >= self._max_workers * shares
+    def _is_full(self, share: _Share | None) -> bool:
+        if share is None:
+            return len(self._busy) >= self._max_workers * 2 * _SHARES
+        return share.busy >= self._max_workers or len(self._busy) >= self._max_workers * _SHARES
 
     def abandon(self, worker: Worker) -> None:
         """Count a worker as hung, if it is still running."""
         with self._lock:
             if worker in self._busy:
-                owner = self._hung[worker] = self._busy.pop(worker)
-                counts = self._counts[id(owner)]
-                counts[0] -= 1
-                counts[1] += 1
+                share = self._hung[worker] = self._busy.pop(worker)
+                share.busy -= 1
+                share.hung += 1
 
     def release(self, worker: Worker) -> bool:
         """Take a finished worker back; return False if it was abandoned."""
         with self._lock:
-            reusable = worker in self._busy
-            workers = self._busy if reusable else self._hung
-            if worker in workers:
-                owner = workers.pop(worker)
-                counts = self._counts[id(owner)]
-                counts[0 if reusable else 1] -= 1
-                if counts == _NO_WORKERS:
-                    del self._counts[id(owner)]
-            if reusable:
+            share = self._busy.pop(worker, None)
+            if share is not None:
+                share.busy -= 1
                 self._idle.append(worker)
+                reusable = True
+            else:
+                share, reusable = self._hung.pop(worker, None), False
+                if share is None:  # a forked child has reset the pool
+                    return False
+                share.hung -= 1
+            if not share.busy and not share.hung:
+                del self._shares[id(share.owner)]
             return reusable
+
+
+class _Share:
+    """Workers of one owner, which it keeps alive."""
+
+    __slots__ = ("busy", "hung", "owner")
+
+    def __init__(self, owner: object) -> None:
+        self.owner = owner
+        self.busy = self.hung = 0
 
 
 async def wait_for_worker(pool: WorkerPool, is_late: Callable[[], bool], owner: object = None) -> Worker | None:
@@ -201,6 +217,31 @@ def start_in_worker(worker: WorkerThread, work: Callable[[], T]) -> tuple[Future
     return future, done
 
 
+class PromptFuture(asyncio.Future[bool]):
+    """Future of one waiting task, which continues at once when the event loop calls back with the result.
+
+    Other futures let it continue in the next cycle of the event loop, which costs as much as a short function.
+    """
+
+    _waiter: tuple[Callable[[Any], object], contextvars.Context] | None = None
+
+    def add_done_callback(self, fn: Callable[[Any], object], /, *, context: contextvars.Context | None = None) -> None:
+        """Note the waiting task."""
+        super().add_done_callback(fn, context=context)
+        if context is not None:
+            self._waiter = fn, context
+
+    def set_result(self, result: bool, /) -> None:
+        """Continue the waiting task. Only for callbacks of the event loop, which no task runs."""
+        waiter = self._waiter
+        if waiter is not None:
+            self.remove_done_callback(waiter[0])
+        super().set_result(result)
+        if waiter is not None:
+            fn, context = waiter
+            context.run(fn, self)
+
+
 async def run_and_wait(
     worker: WorkerThread, work: Callable[[], Callable[[], object] | None], max_seconds: float
 ) -> bool:
@@ -213,7 +254,7 @@ async def run_and_wait(
         loop = asyncio.get_running_loop()
     except RuntimeError:
         return await _run_and_wait_in_trio(worker, work, max_seconds)
-    done: asyncio.Future[bool] = loop.create_future()
+    done = PromptFuture(loop=loop)
     worker.start(_notify_after(work, lambda: done.done() or done.set_result(True), loop.call_soon_threadsafe))
     timer = None if max_seconds == inf else loop.call_later(max_seconds, lambda: done.done() or done.set_result(False))
     try:
@@ -240,14 +281,17 @@ def _notify_after(
     done: Callable[[], object],
     call_soon: Callable[[Callable[[], object]], object],
 ) -> Callable[[], Callable[[], object]]:
-    def notify(late: Callable[[], object] | None) -> None:
-        try:
-            call_soon(late or done)
-        except RuntimeError:  # the event loop is closed
-            if late is not None:
-                late()
+    return lambda: partial(_notify, call_soon, done, work())
 
-    return lambda: partial(notify, work())
+
+def _notify(
+    call_soon: Callable[[Callable[[], object]], object], done: Callable[[], object], late: Callable[[], object] | None
+) -> None:
+    try:
+        call_soon(late or done)
+    except RuntimeError:  # the event loop is closed
+        if late is not None:
+            late()
 
 
 def get_call_soon() -> Callable[[Callable[[], object]], object]:

@@ -41,7 +41,8 @@ class CommitQueue:
 
     Where the store need not wait, a lone run writes its step at once. Steps of several runs are written together, when
     all tasks that are ready have run: a transaction for each step takes longer than the step. Where the store would
-    wait, one thread at a time writes all steps that wait, and then wakes each event loop once.
+    wait, one thread at a time writes all steps that wait, and then wakes each event loop once. The thread ends as soon
+    as the store need not wait any more.
 
     Steps of one run stay in their order. No lock is held while the store writes.
     """
@@ -103,12 +104,7 @@ class CommitQueue:
 
     def _write_due(self, loop: asyncio.AbstractEventLoop) -> None:
         due = [(step, future) for step, future in self._due.pop(loop) if not future.done()]
-        steps, errors = [step for step, _ in due], None
-        try:
-            if self._keep_now is not None and not self._is_writing:
-                errors = self._keep_now(steps)
-        except Exception as error:
-            errors = [error] * len(due)
+        errors = None if self._is_writing else self._try_keep_now([step for step, _ in due])
         for n, (_, future) in enumerate(due):
             error = None if errors is None else errors[n]
             if error is None:
@@ -120,7 +116,12 @@ class CommitQueue:
         """Write a step in the writing thread."""
         with self._lock:
             self._jobs.append(job)
-            if self._is_writing:
+        self._start_writing()
+
+    def _start_writing(self) -> None:
+        """Start the writing thread if a step waits for it."""
+        with self._lock:
+            if self._is_writing or not self._jobs:
                 return
             self._is_writing = True
         worker = STORE_WORKERS.acquire()
@@ -138,11 +139,57 @@ class CommitQueue:
     def _write_waiting(self) -> None:
         while True:
             with self._lock:
-                jobs, self._jobs = [job for job in self._jobs if not job.is_abandoned], []
-                if not jobs:
-                    self._is_writing = False
-                    return
+                jobs = self._take_waiting()
+            if not jobs:
+                return
             _finish(jobs, self._keep_steps([job.step for job in jobs]))
+            if self._hand_back():
+                return
+
+    def _take_waiting(self) -> list[CommitJob]:
+        """Return the steps to write now, under the lock. If there are none, the writing has ended."""
+        jobs, self._jobs = [job for job in self._jobs if not job.is_abandoned], []
+        self._is_writing = bool(jobs)
+        return jobs
+
+    def _hand_back(self) -> bool:
+        """Leave later steps to their event loops if the store need not wait. Return whether this thread has ended.
+
+        Where many runs commit, a step always waits. The thread would never end, and compete with the event loops.
+        """
+        if self._try_keep_now([]) is None:
+            return False
+        is_left = False
+        with self._lock:
+            for call_soon in {job.wake[0] for job in self._jobs if job.wake is not None}:
+                try:
+                    call_soon(self._write_submitted)
+                except RuntimeError:  # the event loop is closed
+                    continue
+                is_left = True
+            self._is_writing = not is_left
+        return is_left
+
+    def _write_submitted(self) -> None:
+        """Write the steps that a thread has left, in an event loop."""
+        with self._lock:
+            jobs = [] if self._is_writing else self._take_waiting()
+        if not jobs:
+            return
+        errors = self._try_keep_now([job.step for job in jobs])
+        with self._lock:
+            self._is_writing = False
+            if errors is None:
+                self._jobs = jobs + self._jobs
+        if errors is not None:
+            _finish(jobs, errors)
+        self._start_writing()
+
+    def _try_keep_now(self, steps: Sequence[Step]) -> Sequence[Exception | None] | None:
+        try:
+            return None if self._keep_now is None else self._keep_now(steps)
+        except Exception as error:
+            return [error] * len(steps)
 
     def _keep_steps(self, steps: Sequence[Step]) -> Sequence[Exception | None]:
         if self._keep_all is None:

@@ -342,8 +342,8 @@ class RunJournal:
         """Return the events since the last commit."""
         if self._recorder is None or self._event_encoder is None:
             return ()
-        rows = self._recorder.take_unstored()
-        return self._event_encoder.encode(rows) if rows else ()
+        first_seq, rows = self._recorder.take_unstored()
+        return self._event_encoder.encode(first_seq, rows) if rows else ()
 
     async def _wait_for_commit(self, step: Step, deadline: float) -> bool:
         done = anyio.Event()

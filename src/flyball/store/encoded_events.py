@@ -74,16 +74,16 @@ class EventEncoder:
         self._second = -1
         self._second_text = ""
 
-    def encode(self, rows: Sequence[EventRow]) -> EncodedEvents:
-        """Encode events in the order of their `seq`."""
+    def encode(self, first_seq: int, rows: Sequence[EventRow]) -> EncodedEvents:
+        """Encode events that are numbered from `first_seq`."""
         texts: list[str] = []
-        for kind, seq, at, turn, fields in rows:
+        for seq, (kind, at, turn, fields) in enumerate(rows, first_seq):
             if at != self._at:
                 self._at, self._time_text = at, f'"time":"{self._format_time(at)}","at":{at!r},"turn":'
             first, names = _read_layout(cast("type[Event]", kind))
             head = f"{first}{seq},{self._time_text}{turn},{self._header_text}"
             texts.append(f"{head},{_encode_fields(names, fields)}" if names else f"{head}}}")
-        return EncodedEvents(f"[{','.join(texts)}]", [row[1] for row in rows])
+        return EncodedEvents(f"[{','.join(texts)}]", range(first_seq, first_seq + len(rows)))
 
     def _format_time(self, at: float) -> str:
         """Format a time as `datetime.isoformat` does, which takes three times as long."""
@@ -99,7 +99,9 @@ class EventEncoder:
 
 def _encode_fields(names: Sequence[str], values: Sequence[Any]) -> str:
     """Return the own fields of an event as the rest of a JSON object."""
-    fields = dict(zip(names, [v if type(v) in _JSON_TYPES else _to_json_value(v) for v in values], strict=True))
+    if not _JSON_TYPES.issuperset(map(type, values)):
+        values = [value if type(value) in _JSON_TYPES else _to_json_value(value) for value in values]
+    fields = dict(zip(names, values, strict=True))
     try:
         return to_json(fields, inf_nan_mode="null").decode()[1:]
     except (PydanticSerializationError, ValueError):  # text with lone surrogates

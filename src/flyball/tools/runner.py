@@ -169,7 +169,7 @@ class ToolRunner:
     async def _run_in_worker(self, tool_call: ToolCallRun, deadline: float) -> Sequence[Outcome | None]:
         bound, context = self.bind(tool_call), copy_context_for_thread()
         context.run(POSITION.set, self._place(tool_call))
-        tool_call.worker = await wait_for_worker(
+        tool_call.worker = self.workers.acquire(self.owner) or await wait_for_worker(
             self.workers, lambda: self.clock.now() >= tool_call.deadline, self.owner
         )
         if tool_call.worker is None:

@@ -197,7 +197,7 @@ def test_many_readers_leave_few_connections(path: Path) -> None:
 def test_a_checkpoint_happens_in_another_thread_and_loses_nothing(
     path: Path, hold: Hold, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_COMMITS_PER_CHECKPOINT", 20)
+    monkeypatch.setattr(writer, "_WRITES_PER_CHECKPOINT", 20)
     with SqliteStore(path) as store:
         guard, size = hold(store), path.stat().st_size
         step = Step(guard=guard, messages=said("one"))
