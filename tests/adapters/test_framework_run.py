@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from flyball import Limits, TokenPrice, Usage
+from flyball import IterationBudgetRegistry, Limits, TokenPrice, Usage
 from flyball.adapters import AdapterOptions
 from flyball.adapters.framework_run import FrameworkRun
 from flyball.adapters.frameworks import Framework
@@ -343,3 +343,18 @@ def test_names_of_models_have_their_provider(name: str | None, expected: str) ->
 @pytest.mark.parametrize("usage", [None, {}, {"input_tokens": -1, "output_tokens": 2}, {"input_tokens": 0}, "lots", 7])
 def test_a_usage_without_meaning_is_none(usage: object) -> None:
     assert parse_usage(usage) is None
+
+
+def test_a_long_input_is_left_to_the_framework_unless_a_limit_is_set() -> None:
+    long = AskedModel(model="openai:gpt-4.1", input_bytes=2_000_000, tools=("add",))
+    answer = Port(lambda _: Reply("Done.", (), Usage(400_000, 20)))
+    with open_run(Limits(turns=3)) as run:
+        assert run.ask(run.conversations.find("one"), long, answer).text == "Done."
+    for settings in ({"max_context_tokens": 300_000}, {"clamp.max_context_tokens": 300_000}):
+        with open_run(Limits(turns=3), registry=IterationBudgetRegistry(settings=settings)) as run:
+            run.ask(run.conversations.find("one"), long, answer)
+        assert run.result.flags == ("max_context_tokens_reached",)
+    with open_run(Limits(turns=3, context_tokens=300_000)) as run:
+        run.ask(run.conversations.find("one"), long, answer)
+    assert run.result.flags == ("max_context_tokens_reached",)
+    assert len(answer.edits) == 1

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from flyball.cli.exec_command import describe_command
+from flyball import IterationBudgetRegistry, Limits
+from flyball.cli.exec_command import describe_command, describe_limits
 from flyball.testing import say
 from flyball.testing.server import LoopingProvider, ModelServer, sent, status
 
@@ -328,3 +329,11 @@ connection.getresponse().read(10)
     first, last = done.stderr.splitlines()
     assert first.startswith("flyball: at most ")
     assert last.startswith("flyball: completed: ")
+
+
+def test_the_limits_that_hold_are_described_with_what_lowered_them() -> None:
+    settings = {"clamp.max_usd": 1, "clamp.max_seconds": 60, "clamp.max_context_tokens": 9_000}
+    described = describe_limits(Limits(turns=3, usd=2.5), IterationBudgetRegistry(settings=settings))
+    assert described == (
+        "at most 3 turns, $1.00 ($2.50 was asked for), 60 seconds (clamp); no limit of tool calls, tokens"
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flyball import Limits
+from flyball import IterationBudgetRegistry, Limits
 from flyball.gateway import Gateway, GatewayOptions
 from flyball.models.catalog import price_of
 from flyball.request import Usage
@@ -207,3 +207,15 @@ def test_a_request_whose_cache_for_an_hour_would_not_fit_is_not_sent() -> None:
             with Gateway(options) as gateway:
                 ask(gateway, "/v1/messages", body | {"messages": messages}, "ANTHROPIC")
         assert len(server.requests) == count
+
+
+@pytest.mark.parametrize("setting", [None, "max_context_tokens", "clamp.max_context_tokens"])
+def test_the_input_of_a_request_is_limited_only_if_that_is_set(setting: str | None) -> None:
+    registry = IterationBudgetRegistry(settings={} if setting is None else {setting: 300_000})
+    body = {"model": "gpt-4.1", "messages": [{"role": "user", "content": "A word. " * 125_000}]}
+    with LoopingProvider() as server:
+        options = GatewayOptions(limits=Limits(turns=2), registry=registry, environment=environment_for(server))
+        with Gateway(options) as gateway:
+            ask(gateway, "/chat/completions", body)
+    assert len(server.requests) == (setting is None)
+    assert gateway.result.flags == (() if setting is None else ("max_context_tokens_reached",))

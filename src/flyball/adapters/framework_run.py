@@ -103,7 +103,8 @@ class FrameworkRun:
         self._framework = framework
         self._has_warned = False
         registry = options.registry or IterationBudgetRegistry()  # reads the settings, once
-        self.options = replace(options, unpriced=Unpriced.TOKENS_ONLY, registry=registry)
+        limits = options.limits.without_default_context(registry)
+        self.options = replace(options, limits=limits, unpriced=Unpriced.TOKENS_ONLY, registry=registry)
         self._ending = RunEnding()
         own = replace(self.options, price=None)  # each request has the price of its model
         shared = choose_shared(options.within)

@@ -152,6 +152,16 @@ class Limits:
             field: _allow_no_turn(field, registry.explain(name, getattr(self, field))) for field, name in names.items()
         }
 
+    def without_default_context(self, registry: IterationBudgetRegistry | None = None) -> Limits:
+        """Return these limits, without the default of `context_tokens`, for programs that fit requests to their models.
+
+        It holds if the code or a setting sets or clamps it.
+        """
+        default = (registry or IterationBudgetRegistry()).explain("context_tokens")
+        if self.context_tokens is not UNSET or default.is_requested or default.bounds.high is not None:
+            return self
+        return replace(self, context_tokens=None)
+
     def open(
         self,
         registry: IterationBudgetRegistry | None = None,

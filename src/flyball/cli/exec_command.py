@@ -192,9 +192,9 @@ def describe_plan(options: GatewayOptions, *, is_plan: bool) -> str:
 def _describe_limit(label: str, limit: Resolution) -> str:
     value = limit.ceiling or 0
     amount = Unit.USD.show(value) if label == "usd" else pluralize(int(value), label.removesuffix("s"))
-    if limit.is_clamped:
-        return f"{amount} ({limit.requested} was asked for)"
-    return amount if limit.is_requested else f"{amount} (default)"
+    if not limit.is_requested:
+        return f"{amount} (clamp)" if limit.is_clamped else f"{amount} (default)"
+    return f"{amount} ({limit.spec.unit.show(limit.requested)} was asked for)" if limit.is_clamped else amount
 
 
 class LiveSink:

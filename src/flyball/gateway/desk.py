@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from ..budget.limits import Limits
 from ..budget.price import Unpriced
-from ..budget.registry import UNSET
 from ..event import ModelReplied, ModelRequested, Settled
 from ..governor.ending import RunEnding
 from ..governor.govern_options import GovernOptions
@@ -46,13 +45,11 @@ class Desk:
         self._is_per_task = options.per == "task"
         self.observer = Observer(options.limits, options.registry) if options.observe else None
         """Observer of a run whose limits do not hold. None for one whose limits hold."""
-        limits = Limits() if options.observe else options.limits
-        if limits.context_tokens is UNSET:  # the program fits its requests to its model itself
-            limits = replace(limits, context_tokens=None)
+        registry = open_registry(options.registry) if options.observe else options.registry
         govern_options = GovernOptions(
-            limits,
+            (Limits() if options.observe else options.limits).without_default_context(registry),
             unpriced=Unpriced.TOKENS_ONLY,  # the desk refuses models without a price
-            registry=open_registry(options.registry) if options.observe else options.registry,
+            registry=registry,
             clock=options.clock,
             sinks=options.sinks,
             events_kept=options.events_kept,
