@@ -13,7 +13,7 @@ from flyball.loop import Act, Answer, Ask, Decide, Effect, Grant, converse
 from flyball.loop.effects import Cancel, Extend, Signal
 from flyball.outcome import Denied, Reason, Success
 from flyball.person import Verdict
-from flyball.progress import Complete, Continue, Decision, Halt, Order, Point, Progress
+from flyball.progress import Complete, Continue, Decision, Halt, Order, Point, Progress, UseModel
 from flyball.recorder import Recorder
 from flyball.request import FailureKind, ModelFailure, Reply, Request, Usage
 from flyball.result import Result
@@ -320,3 +320,18 @@ def test_a_cancel_that_comes_with_a_grant_is_heard(index: int) -> None:
     assert not any(isinstance(effect, Ask) for effect in shared.effects[index + 1 :])
     held = [one for one in shared.taken if "tokens" in one]
     assert len(shared.settled) == len(held)
+
+
+def test_a_refused_request_is_released_in_the_budgets_of_its_own_model_although_a_rule_switches() -> None:
+    def switch(point: Point, progress: Progress, about: object = None, /) -> tuple[Order, ...]:
+        return (UseModel("other"),) if point is Point.BUDGET_REFUSED else ()
+
+    other = ScriptedModel(grace=say("Reported."), name="other")
+    limits = Limits(by_model={"scripted": Limits(tokens=5_000)}, context_tokens=1_000)
+    sharing = Sharing(SUM, SUM, limits=limits, models={"other": other}, hooks=[switch])
+    sharing.refuse = refusing(NO_TOKEN, after=1)
+    result = sharing.run()
+    assert (result.stop, result.flags) == ("budget", ("max_team_tokens_reached",))
+    own = result.budgets["tokens.scripted"]
+    assert own.used > 0
+    assert own.held == 0

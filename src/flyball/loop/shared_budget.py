@@ -6,7 +6,7 @@ with the next Grant: one that claims, or one of its own (`flush`) before the run
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..budget.run_budget import Refusal
@@ -18,13 +18,21 @@ from .state import RunState, SharedBudget
 
 def claim(run: RunState, shared: SharedBudget, **amounts: int) -> Flow[Refusal | None]:
     """Claim from the shared budgets, all or nothing. A refusal counts as one of the run's own."""
+    refusal = yield from _perform_claim(run, shared, amounts)
+    if refusal is not None:
+        _record_refusal(run, refusal)
+    return refusal
+
+
+def _perform_claim(run: RunState, shared: SharedBudget, amounts: Mapping[str, int]) -> Flow[Refusal | None]:
     grant = shared.take_pending()
     grant.claim = {name: amount for name, amount in amounts.items() if amount}
-    refusal = yield from run.perform(grant)
-    if refusal is not None:
-        run.budget.remember(replace(refusal, is_shared=True))
-        emit_refusals(run)
-    return refusal
+    return (yield from run.perform(grant))
+
+
+def _record_refusal(run: RunState, refusal: Refusal) -> None:
+    run.budget.remember(replace(refusal, is_shared=True))
+    emit_refusals(run)
 
 
 def claim_request(
@@ -34,14 +42,16 @@ def claim_request(
 
     If it may not, because of a refusal or because `must_stop` is true meanwhile, everything is released.
     """
-    refusal = yield from claim(run, shared, turns=turns, tokens=holds[0], usd=holds[1])
+    refusal = yield from _perform_claim(run, shared, {"turns": turns, "tokens": holds[0], "usd": holds[1]})
     if turns and refusal is None:
         shared.turn_claimed = True
     if refusal is None and not must_stop(run):
         return True, None
-    run.spending.release(holds)
+    run.spending.release(holds)  # before a rule hears of the refusal: it may switch to another model
     if refusal is None:
         shared.settle({"tokens": 0, "usd": 0})
+    else:
+        _record_refusal(run, refusal)
     return False, refusal
 
 
