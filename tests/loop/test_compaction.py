@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from flyball import Agent, Limits, tool
-from flyball.errors import ConfigError, ContextTooLong
-from flyball.event import Elided, Header, Refunded
+from flyball.errors import ConfigError, ContextTooLong, Retryable
+from flyball.event import Elided, Header, ModelRequested, Refunded
 from flyball.loop import Act, Answer, Ask, converse
 from flyball.loop.effects import Cancel
 from flyball.message import Message, check_pairs
@@ -277,3 +277,54 @@ def test_calls_are_as_many_as_without_eliding() -> None:
         ScriptDriver(Agent(model=model, tools=[fetch], limits=Limits(context_tokens=3_000))).run("Go.")
     )
     assert (result.stop, len(result.tool_results)) == ("completed", 20)
+
+
+PAGE = "The governor keeps the engine at its speed, whatever the load is. " * 40
+"""About 600 tokens for tokenizers of today, 900 by the nearer estimate, and 1,800 by the upper one."""
+
+
+def talk(pages: int) -> list[dict[str, str]]:
+    """Return a conversation with so many long replies, and a task."""
+    said = [{"role": role, "content": PAGE} for _ in range(pages) for role in ("user", "assistant")]
+    return [*said, {"role": "user", "content": "Go on."}]
+
+
+@pytest.mark.parametrize("told", [0.35, 0.0])
+def test_a_long_conversation_is_not_shortened_because_its_upper_estimate_is_too_long(told: float) -> None:
+    model = Reader(2, told=told)
+    agent = Agent(model=model, tools=[fetch], limits=Limits(context_tokens=20_000))
+    result = assert_honest(ScriptDriver(agent).run(talk(10)))
+    assert (result.stop, elisions(result)) == ("completed", [])
+    asked = [event.estimated_tokens for event in result.events if isinstance(event, ModelRequested)]
+    assert estimate_request_tokens(model.requests[0]) > 30_000
+    assert all(tokens <= 20_000 for tokens in asked)
+
+
+def test_what_is_too_long_by_the_nearer_estimate_is_shortened_no_more_than_it_must() -> None:
+    model = Reader(1, told=0.35)
+    agent = Agent(model=model, tools=[fetch], limits=Limits(context_tokens=14_000))
+    result = assert_honest(ScriptDriver(agent).run(talk(10)))
+    assert (result.stop, len(elisions(result))) == ("completed", 1)
+    assert 20_000 < estimate_request_tokens(model.requests[0]) <= 28_000
+
+
+def test_a_task_that_is_too_long_by_any_estimate_is_refused_before_a_request() -> None:
+    agent = Agent(model=Reader(1), tools=[fetch], limits=Limits(context_tokens=2_000))
+    result = assert_honest(ScriptDriver(agent).run(PAGE * 10))
+    assert (result.stop, result.requests, result.flags) == ("budget", 0, ("max_context_tokens_reached",))
+
+
+def test_a_first_request_that_is_repeated_is_not_shortened_either() -> None:
+    model = Reader(1, told=0.35)
+    failing = [Retryable("busy", after=0.1)]
+    ask = model.ask
+
+    async def ask_twice(request: Request, tell: object, /) -> Reply:
+        if failing:
+            raise failing.pop()
+        return await ask(request, tell)
+
+    model.ask = ask_twice
+    agent = Agent(model=model, tools=[fetch], limits=Limits(context_tokens=20_000))
+    result = assert_honest(ScriptDriver(agent).run(talk(10)))
+    assert (result.stop, result.requests, elisions(result)) == ("completed", 3, [])

@@ -227,7 +227,7 @@ class TestFitted:
             assert request.max_output_tokens >= 32
 
     def test_the_context_limit_bounds_the_report_too(self) -> None:
-        line = call("essay", words=900).using(None)
+        line = call("essay", words=4_000).using(None)
         model = ScriptedModel.looping(line, grace=say("I wrote."))
         script = ScriptDriver(Agent(model=model, tools=[essay], limits=Limits(context_tokens=2_000)))
         result = assert_honest(script.run("Write."))

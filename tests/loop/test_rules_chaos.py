@@ -10,7 +10,7 @@ from flyball import Agent, Limits, Result, TurnBudget, tool
 from flyball.budget.price import TokenPrice
 from flyball.budget.registry import UNSET
 from flyball.errors import ContextTooLong, ModelError, Retryable
-from flyball.event import ModelRequested, NoticeDelivered, Retried, RuleEmitted, RuleFailed
+from flyball.event import ModelReplied, ModelRequested, NoticeDelivered, Retried, RuleEmitted, RuleFailed
 from flyball.loop.effects import Act, Cancel, Extend, Signal, Steer, TimeUp
 from flyball.outcome import Denied
 from flyball.person import Question, Verdict
@@ -130,13 +130,14 @@ def check_notices(result: Result, agent: Agent) -> None:
     said = {message.content for message in result.messages}
     assert not said & {text for text in shown if text != "x"}
     most, asked = agent.limits.context_tokens, iter(models[0].asked)
+    overflowed = any(isinstance(event, ModelReplied) and event.code == ContextTooLong.code for event in result.events)
+    is_free = agent.limits.tokens is agent.limits.usd is UNSET and not isinstance(most, int) and not overflowed
     for event in result.events:
         if isinstance(event, ModelRequested):
             assert event.estimated_tokens <= (most if isinstance(most, int) else 200_000)
             if not models[1].asked:
                 upper = estimate_request_tokens(next(asked))
-                limited = agent.limits.tokens is not UNSET or agent.limits.usd is not UNSET
-                assert event.estimated_tokens >= (upper // 3 if limited else upper), "near a limit it is a nearer one"
+                assert event.estimated_tokens >= (upper if is_free else upper // 3), "near a limit it is a nearer one"
 
 
 def always(rule: Rule) -> bool:

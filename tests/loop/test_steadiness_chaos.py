@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flyball import Agent, Limits, Result, TurnBudget, tool
 from flyball.budget.registry import UNSET
 from flyball.errors import ContextTooLong, ModelError, Retryable
-from flyball.event import ModelRequested, ToolStarted
+from flyball.event import ModelReplied, ModelRequested, ToolStarted
 from flyball.loop.effects import Act, Ask, Cancel, Extend, LeaseLost, Signal, Steer, TimeUp
 from flyball.message import Message, check_pairs
 from flyball.outcome import Denied
@@ -152,12 +152,13 @@ def check_tokens(result: Result, agent: Agent, model: Chaos) -> None:
     """No request is over the limit, by the estimate of the loop or by the model's own counter."""
     most = agent.limits.context_tokens
     asked = [event for event in result.events if isinstance(event, ModelRequested)]
+    overflowed = any(isinstance(event, ModelReplied) and event.code == ContextTooLong.code for event in result.events)
     for event, request in zip(asked, model.asked, strict=True):
         assert event.estimated_tokens > 0
         assert event.size > 0
         if model.told is None and model.share is None:
             upper, limits = estimate_request_tokens(request), agent.limits
-            limited = limits.tokens is not UNSET or limits.usd is not UNSET
+            limited = limits.tokens is not UNSET or limits.usd is not UNSET or isinstance(most, int) or overflowed
             assert event.estimated_tokens >= (upper // 3 if limited else upper), "near a limit it is a nearer one"
         if not isinstance(most, int):
             continue

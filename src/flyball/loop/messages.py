@@ -32,7 +32,7 @@ class MessageLog:
 
     __slots__ = (
         "_call_ids", "_clock", "_next_numbers", "_number_offset", "_run_id", "_stored_count", "finish", "history",
-        "input_tokens", "request_bytes", "view",
+        "input_tokens", "is_counted", "request_bytes", "view",
     )  # fmt: skip
 
     def __init__(self, messages: Sequence[Message], run_id: str, clock: LoopClock, stored_count: int = 0) -> None:
@@ -42,6 +42,8 @@ class MessageLog:
         """Finish reason of the last reply."""
         self.input_tokens = self.request_bytes = 0
         """Upper estimates of the next request: the last one as counted, and the messages since."""
+        self.is_counted = False
+        """True if the provider has counted the last request, so that only what is new is an estimate."""
         self._run_id = run_id
         self._clock = clock
         self._stored_count = stored_count
@@ -170,17 +172,13 @@ class MessageLog:
         self._stored_count = len(self.history)
         return unsaved
 
-    def set_input_tokens(self, tokens: int) -> None:
-        """Replace the estimate of the next request by what the provider counted for the last one."""
-        self.input_tokens = tokens
-
     def estimate(self, base_tokens: int) -> None:
         """Estimate the next request from its parts. `base_tokens` is the size of instructions and tools."""
         self.set_estimate(base_tokens + self.view.tokens)
 
     def set_estimate(self, tokens: int) -> None:
         """Set the estimate of the next request, in tokens and bytes."""
-        self.input_tokens = tokens
+        self.input_tokens, self.is_counted = tokens, False
         self.request_bytes = estimate_bytes(tokens)
 
     def lower_estimate(self, base_tokens: int) -> int:

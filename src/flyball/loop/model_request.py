@@ -46,12 +46,10 @@ def ask_model(run: RunState) -> Flow[Reply | End | ContinueReason]:
     while True:
         request, tokens = _build_request(run)
         if tokens > model.max_input_tokens:
-            end = yield from _shorten_request(run, tokens)
-            if end is not None:
-                return end
-            request, tokens = _build_request(run)
-            if tokens > model.max_input_tokens:
-                return _refuse_turn(run, "context_tokens")
+            fitted = yield from _fit_request(run, request, tokens)
+            if isinstance(fitted, End):
+                return fitted
+            request, tokens = fitted
         reserved = _reserve_request(run, request, tokens)
         if reserved is None:
             continue
@@ -136,7 +134,7 @@ def _emit_answer(run: RunState, request: Request, answer: Reply | ModelFailure, 
         run.recorder.show(answer, run.spec.tools.sensitive)
     purpose, used = request.purpose, answer.usage or _NO_USAGE
     if used.input and purpose is _TURN:
-        run.messages.input_tokens = used.input
+        run.messages.input_tokens, run.messages.is_counted = used.input, True
         if run.likely is not None:
             run.likely.note(run.model.facts.provider, run.model.facts.name, used.input)
     if request.notices:
@@ -180,16 +178,30 @@ def _build_request(run: RunState) -> tuple[Request, int]:
     return request, tokens if count is None else count(request)
 
 
-def _shorten_request(run: RunState, tokens: int) -> Flow[End | None]:
-    """Shorten what requests show. Return the end if the run was ended meanwhile."""
-    max_tokens = int(run.model.max_input_tokens)
-    if run.model.card.count is not None:  # the model counts otherwise than the estimate that `shorten` uses
-        max_tokens = max_tokens * estimate_request_tokens(run) // tokens
-    yield from shorten(run, max_tokens)
-    end = check_end(run)
-    if end is not None:
-        run.refund_turn("round_never_started")
-    return end
+def _fit_request(run: RunState, request: Request, tokens: int) -> Flow[tuple[Request, int] | End]:
+    """Return the request and its tokens. If it does not fit the model, it shows less of the conversation.
+
+    Before the provider has counted it, the nearer estimate decides: the upper one is three times too high for English.
+    Return the end if the request cannot be made to fit, or if the run was ended meanwhile.
+    """
+    model, is_counted = run.model, run.messages.is_counted
+    while tokens > model.max_input_tokens:
+        max_tokens = int(model.max_input_tokens)
+        if not is_counted:
+            tokens = _estimate_nearer(run, request, tokens)
+            if tokens <= max_tokens:
+                break
+        if not is_counted or model.card.count is not None:  # `shorten` uses the upper estimate
+            max_tokens = max_tokens * estimate_request_tokens(run) // tokens
+        is_shorter = yield from shorten(run, max_tokens)
+        end = check_end(run)
+        if end is not None:
+            run.refund_turn("round_never_started")
+            return end
+        if not is_shorter:
+            return _refuse_turn(run, "context_tokens")
+        request, tokens = _build_request(run)
+    return request, tokens
 
 
 def _reserve_request(run: RunState, request: Request, tokens: int) -> tuple[Holds, int] | End | None:
@@ -312,7 +324,8 @@ def _handle_failure(run: RunState, failure: ModelFailure, attempt: int) -> Flow[
 def _handle_context_overflow(run: RunState, error: dict[str, Any]) -> Flow[End | ContinueReason]:
     """Shorten requests for a provider that takes less than the limits say, and try another turn."""
     max_tokens = estimate_request_tokens(run) - 1
-    run.model.lower_max_input(max(max_tokens * 9 // 10, _MIN_CONTEXT_TOKENS))
+    most = max_tokens if run.messages.is_counted else min(max_tokens, run.progress.input_tokens)
+    run.model.lower_max_input(max(most * 9 // 10, _MIN_CONTEXT_TOKENS))
     if not (yield from shorten(run, max_tokens)):
         return replace(_refuse_turn(run, "context_tokens"), error=error)
     run.refund_turn("round_never_started")
