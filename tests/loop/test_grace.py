@@ -1,6 +1,7 @@
 """The grace turn: exactly one more request, without tools, from what was set aside; and the reason stays."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from flyball import Agent, Limits, tool
 from flyball.budget.limits import Reserve
 from flyball.budget.price import TokenPrice
 from flyball.errors import ContextTooLong, ModelError, Retryable
-from flyball.event import GraceEnded, GraceStarted, ModelReplied
+from flyball.event import GraceEnded, GraceStarted, ModelReplied, ModelRequested
 from flyball.loop.effects import Append, Ask, TimeUp
 from flyball.message import Role, check_pairs
 from flyball.outcome import Denied, Reason
@@ -231,9 +232,24 @@ class TestFitted:
         model = ScriptedModel.looping(line, grace=say("I wrote."))
         script = ScriptDriver(Agent(model=model, tools=[essay], limits=Limits(context_tokens=2_000)))
         result = assert_honest(script.run("Write."))
-        [request] = reports(script)
-        assert estimate_request_tokens(request) <= 2_000
+        asked = [event for event in result.events if isinstance(event, ModelRequested) and event.purpose == "grace"]
+        assert [event.estimated_tokens <= 2_000 for event in asked] == [True]
         assert (result.stop, result.flags) == ("budget", ("max_context_tokens_reached",))
+
+    @pytest.mark.parametrize("limits", [Limits(turns=2), Limits(turns=2, tokens=1_000_000, usd=9)])
+    def test_a_task_that_fits_the_model_is_in_the_report_s_request_although_its_upper_estimate_is_too_long(
+        self, limits: Limits
+    ) -> None:
+        task = "The governor keeps the engine at its speed, whatever the load is. " * 300  # 4,500 tokens
+        line = call("essay", words=30).using(Usage(4_800, 20))
+        model = ScriptedModel.looping(line, grace=say("I wrote."), price=TokenPrice(input=1, output=10))
+        agent = Agent(model=model, tools=[essay], limits=replace(limits, context_tokens=8_000))
+        script = ScriptDriver(agent)
+        result = assert_honest(script.run(task))
+        [request] = reports(script)
+        assert (result.text, result.turns, len(request.messages)) == ("I wrote.", 2, 6)
+        assert estimate_request_tokens(request) > 12_000
+        assert request.max_output_tokens is None or request.max_output_tokens > 500
 
     def test_money_bounds_the_report_and_not_only_whether_there_is_one(self) -> None:
         line = call("essay", words=2_000).using(Usage(10_000, 500))

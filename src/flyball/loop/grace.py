@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from ..request import (
 )
 from ..result import Stop
 from . import shared_budget
+from .compaction import estimate_request_tokens
 from .effects import Flow
 from .ending import End
 from .fallback import change_for_report
@@ -68,6 +70,7 @@ _MIN_REPORT_TOKENS = 32
 _MAX_REPORT_TOKENS = 1_000
 """Tokens kept free for the report. The rest is for the messages that it is about."""
 _MAX_TOKENS = 10**12
+_SCALE_MARGIN = 1.1
 
 
 def take_grace_turn(run: RunState, end: End) -> Flow[End]:
@@ -159,13 +162,22 @@ def _build_instruction(end: End) -> str:
 
 
 def _build_request(run: RunState, instruction: str) -> Request | None:
-    """Build the last request, as large as the reserve allows; None if not even the task fits."""
+    """Build the last request, as large as the reserve allows; None if not even the task fits.
+
+    If the task does not fit by the upper estimate, what the provider counted so far decides.
+    """
+    request, scale = _fit_request(run, instruction), _find_scale(run)
+    return request if request is not None or scale == 1.0 else _fit_request(run, instruction, scale)
+
+
+def _fit_request(run: RunState, instruction: str, scale: float = 1.0) -> Request | None:
+    """Build the last request with the messages that fit, if the provider counts this part of the upper estimate."""
     spending, spec, log = run.spending, run.spec, run.messages
     last = log.build_user_message(instruction)
     notices = run.hooks.notices.select_due(Purpose.GRACE)
     notice_tokens = sum(estimate_tokens(notice.text) for notice in notices)
     fixed = spec.instruction_tokens + estimate_message_tokens(last) + notice_tokens
-    room = int(min(_MAX_TOKENS, run.model.max_input_tokens))
+    room = int(min(_MAX_TOKENS, run.model.max_input_tokens / scale))
     if spending.is_limited:
         report = min(max(_MIN_REPORT_TOKENS, (spending.compute_max_output(0) or 0) // 4), _MAX_REPORT_TOKENS)
         room = int(min(room, spending.compute_max_input(report)))
@@ -181,7 +193,7 @@ def _build_request(run: RunState, instruction: str) -> Request | None:
     )
     if messages is None:
         return None
-    tokens = fixed + sum(map(estimate_message_tokens, messages))
+    tokens = math.ceil(scale * (fixed + sum(map(estimate_message_tokens, messages))))
     log.set_estimate(tokens)
     affordable = spending.compute_max_output(tokens) if spending.is_limited else None
     if affordable is not None and affordable < _MIN_REPORT_TOKENS:
@@ -191,3 +203,9 @@ def _build_request(run: RunState, instruction: str) -> Request | None:
     max_output = min((limit for limit in caps if limit is not None), default=None)
     request = Request([*messages, last], spec.instructions, (), Purpose.GRACE, max_output)
     return prepare_request(run, request, notices)
+
+
+def _find_scale(run: RunState) -> float:
+    """Return about what part of the upper estimate the provider counts; 1 if it has not counted the last request."""
+    log, upper = run.messages, estimate_request_tokens(run)
+    return min(1.0, _SCALE_MARGIN * log.input_tokens / upper) if log.is_counted and upper else 1.0
