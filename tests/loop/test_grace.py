@@ -10,7 +10,7 @@ from flyball import Agent, Limits, tool
 from flyball.budget.limits import Reserve
 from flyball.budget.price import TokenPrice
 from flyball.errors import ContextTooLong, ModelError, Retryable
-from flyball.event import GraceEnded, GraceStarted, ModelReplied, ModelRequested
+from flyball.event import GraceEnded, GraceStarted, ModelReplied
 from flyball.loop.effects import Append, Ask, TimeUp
 from flyball.message import Role, check_pairs
 from flyball.outcome import Denied, Reason
@@ -232,8 +232,8 @@ class TestFitted:
         model = ScriptedModel.looping(line, grace=say("I wrote."))
         script = ScriptDriver(Agent(model=model, tools=[essay], limits=Limits(context_tokens=2_000)))
         result = assert_honest(script.run("Write."))
-        asked = [event for event in result.events if isinstance(event, ModelRequested) and event.purpose == "grace"]
-        assert [event.estimated_tokens <= 2_000 for event in asked] == [True]
+        [request] = reports(script)
+        assert estimate_request_tokens(request) <= 2_000
         assert (result.stop, result.flags) == ("budget", ("max_context_tokens_reached",))
 
     @pytest.mark.parametrize("limits", [Limits(turns=2), Limits(turns=2, tokens=1_000_000, usd=9)])

@@ -158,7 +158,8 @@ def check_tokens(result: Result, agent: Agent, model: Chaos) -> None:
         assert event.size > 0
         if model.told is None and model.share is None:
             upper, limits = estimate_request_tokens(request), agent.limits
-            limited = limits.tokens is not UNSET or limits.usd is not UNSET or isinstance(most, int) or overflowed
+            limited = limits.tokens is not UNSET or limits.usd is not UNSET or overflowed
+            limited = limited or (isinstance(most, int) and upper > most)
             assert event.estimated_tokens >= (upper // 3 if limited else upper), "near a limit it is a nearer one"
         if not isinstance(most, int):
             continue

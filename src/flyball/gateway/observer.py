@@ -42,7 +42,7 @@ class Observer:
 
 
 def open_registry(registry: IterationBudgetRegistry | None) -> IterationBudgetRegistry:
-    """Return a registry with the same settings, of which none limits a run."""
+    """Return a registry with the same settings and without ceilings."""
     opened = IterationBudgetRegistry(settings=None if registry is None else registry.settings)
     for name, unit in _OPEN_BUDGETS.items():
         opened.register(name, default=None, unit=unit)

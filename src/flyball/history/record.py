@@ -23,7 +23,7 @@ _EXPECTED = "give the output of flyball run --json"
 
 
 class Starter(StrEnum):
-    """What started a run, which decides how it can continue."""
+    """Origin of a run. It decides how the run can continue."""
 
     COMMAND = "command"
     """`flyball run`, with a store: `flyball resume` continues it."""
@@ -88,7 +88,7 @@ class RunRecord:
 
     @property
     def starter(self) -> Starter:
-        """What started the run, as its store says, or as the record lets one see."""
+        """Origin of the run: from its store, or as far as the record shows it."""
         if self.tree_path:
             return Starter.PARENT
         if self.command:

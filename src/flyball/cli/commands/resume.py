@@ -86,7 +86,7 @@ def _require_top_run(entry: Entry) -> None:
 
 
 def _require_reached_limit(record: RunRecord, extend: Mapping[str, float]) -> None:
-    """Raise UsageError if the run met limits of which none is extended: it would only report again."""
+    """Raise UsageError if no limit that the run met is extended: it would only report again."""
     reached = list_reached_limits(record)
     if reached and not set(reached) & set(extend):
         names = " and ".join(name.replace("_", " ") for name in reached)
